@@ -1,0 +1,55 @@
+"""Scene segmentation with neuron-level selective context aggregation.
+
+>>> import scaseg, torch
+>>> block = scaseg.SelectiveContext(64)
+>>> block(torch.randn(1, 64, 32, 32)).shape
+torch.Size([1, 64, 32, 32])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from scaseg.nn import ContextAggregation as ContextAggregation
+    from scaseg.nn import DependencyPredictor as DependencyPredictor
+    from scaseg.nn import SelectiveContext as SelectiveContext
+    from scaseg.ops import aggregate as aggregate
+    from scaseg.ops import choose_backend as choose_backend
+    from scaseg.ops import selective_context as selective_context
+
+# The public names and where they live. Imported on first use: torch takes a second to load, and
+# `scaseg --help` must not wait for it.
+_HOME = {
+    "ContextAggregation": "scaseg.nn",
+    "DependencyPredictor": "scaseg.nn",
+    "SelectiveContext": "scaseg.nn",
+    "aggregate": "scaseg.ops",
+    "choose_backend": "scaseg.ops",
+    "selective_context": "scaseg.ops",
+}
+_SUBPACKAGES = ("nn", "ops")
+
+__all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
+    "SelectiveContext",
+    "ContextAggregation",
+    "DependencyPredictor",
+    "selective_context",
+    "aggregate",
+    "choose_backend",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _SUBPACKAGES:
+        return import_module(f"scaseg.{name}")
+    raise AttributeError(f"module 'scaseg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME, *_SUBPACKAGES])

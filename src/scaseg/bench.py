@@ -1,0 +1,218 @@
+"""Timing selective context against what else is there, side by side in one run."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scaseg.memory import in_words
+from scaseg.ops.dispatch import selective_context
+from scaseg.ops.reference import activate, pair_scores, weighted_mean
+
+REFERENCE_UP_TO = 1024  # the literal form holds n x n x 2K numbers
+
+# Takes leaf tensors, returns (1, n, M).
+Contender = Callable[..., Tensor]
+
+
+@dataclass
+class Measurement:
+    """One contender at one size: seconds, and bytes beyond what its inputs hold."""
+
+    contender: str
+    neurons: int
+    forward: float
+    both: float
+    forward_memory: int | None
+    both_memory: int | None
+
+
+def run(
+    sizes: Sequence[int],
+    *,
+    channels: int,
+    hidden: int,
+    repeats: int,
+    device: torch.device,
+    as_json: bool,
+) -> None:
+    """Measure every contender at every size and print a table, or JSON."""
+    machine = _machine(device)
+    rows: list[Measurement] = []
+    if not as_json:
+        print(f"{machine}\nM = {channels}, float32, one image, median of {repeats}\n")
+        print(_HEAD)
+    for neurons in sizes:
+        start = len(rows)
+        for name, contender, inputs in _contenders(neurons, channels, hidden, device):
+            rows.append(_measure(name, contender, inputs, neurons, repeats, device))
+        if not as_json:
+            _print_rows(rows[start:])
+    if as_json:
+        print(json.dumps({"machine": machine, "channels": channels, "rows": _plain(rows)}))
+
+
+def _contenders(
+    neurons: int, channels: int, hidden: int, device: torch.device
+) -> Iterator[tuple[str, Contender, list[Tensor]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    values = normal(1, neurons, channels)
+    scores = [normal(1, neurons), normal(1, neurons)]
+    if neurons <= REFERENCE_UP_TO:
+        features, weight = normal(1, neurons, hidden), normal(1, 2 * hidden) / hidden
+        yield f"reference (K={hidden})", _reference, [values, features, weight]
+    yield "dense", lambda *args: selective_context(*args, backend="dense"), [values, *scores]
+    yield "linear", lambda *args: selective_context(*args, backend="linear"), [values, *scores]
+    yield "attention (SDPA)", _attention, [values, normal(1, neurons, channels), values.clone()]
+    kernels = [normal(channels, channels) / channels**0.5 for _ in range(2)]
+    yield "two 1x1 convolutions", _convolutions, [values, *kernels]
+
+
+def _reference(values: Tensor, features: Tensor, weight: Tensor) -> Tensor:
+    scores = pair_scores(features, features, weight)
+    coefficients = activate(scores, "sigmoid", weight.new_ones(1))
+    others = ~torch.eye(values.shape[1], dtype=torch.bool, device=values.device)
+    return weighted_mean(values, coefficients, others.unsqueeze(0))
+
+
+def _attention(query: Tensor, key: Tensor, values: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(
+        query.unsqueeze(1), key.unsqueeze(1), values.unsqueeze(1)
+    ).squeeze(1)
+
+
+def _convolutions(values: Tensor, identity: Tensor, context: Tensor) -> Tensor:
+    feature_map = values.transpose(1, 2).unsqueeze(-1)  # (1, M, n, 1)
+    kernels = (identity[:, :, None, None], context[:, :, None, None])
+    out = F.conv2d(feature_map, kernels[0]) + F.conv2d(feature_map, kernels[1])
+    return out.squeeze(-1).transpose(1, 2)
+
+
+def _measure(
+    name: str,
+    contender: Contender,
+    inputs: list[Tensor],
+    neurons: int,
+    repeats: int,
+    device: torch.device,
+) -> Measurement:
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    grad = torch.randn_like(inputs[0])
+
+    def forward() -> None:
+        with torch.no_grad():
+            contender(*inputs)
+
+    def both() -> None:
+        torch.autograd.grad(contender(*leaves), leaves, grad)
+
+    forward_memory, both_memory = _peak(forward, device), _peak(both, device)  # also a warm-up
+    return Measurement(
+        contender=name,
+        neurons=neurons,
+        forward=_seconds(forward, repeats, device),
+        both=_seconds(both, repeats, device),
+        forward_memory=forward_memory,
+        both_memory=both_memory,
+    )
+
+
+def _seconds(work: Callable[[], None], repeats: int, device: torch.device) -> float:
+    """Return the median time of one call; short calls are repeated until they can be timed."""
+    calls, elapsed = 1, _elapsed(work, 1, device)
+    while elapsed < 0.02:
+        calls *= 2
+        elapsed = _elapsed(work, calls, device)
+    return statistics.median(_elapsed(work, calls, device) for _ in range(repeats)) / calls
+
+
+def _elapsed(work: Callable[[], None], calls: int, device: torch.device) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _peak(work: Callable[[], None], device: torch.device) -> int | None:
+    """Return how many bytes more than before were held at the worst moment; None if unknown."""
+    gc.collect()
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        return torch.cuda.max_memory_allocated(device) - before
+    if platform.system() != "Linux":
+        work()
+        return None
+    work()  # libraries keep scratch space from their first call: it is theirs, not ours
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")  # sets the high-water mark to what is held now
+    before = _status("VmRSS")
+    work()
+    return max(0, _status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def _machine(device: torch.device) -> str:
+    name = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    return f"{name}, torch {torch.__version__}"
+
+
+_HEAD = (
+    f"{'n':>7}  {'context':<21} {'forward':>10} {'memory':>9}  {'fwd + bwd':>10} {'memory':>9}"
+    f"  {'linear is faster by':>21}"
+)
+
+
+def _print_rows(rows: list[Measurement]) -> None:
+    linear = next(row for row in rows if row.contender == "linear")
+    for row in rows:
+        faster = ""
+        if row is not linear:
+            faster = f"{row.forward / linear.forward:8.1f} x {row.both / linear.both:8.1f} x"
+        print(
+            f"{row.neurons:>7}  {row.contender:<21} {_milliseconds(row.forward):>10} "
+            f"{_size(row.forward_memory):>9}  {_milliseconds(row.both):>10} "
+            f"{_size(row.both_memory):>9}  {faster:>21}"
+        )
+    print(flush=True)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms"
+
+
+def _size(size: int | None) -> str:
+    return "n/a" if size is None else in_words(size)
+
+
+def _plain(rows: list[Measurement]) -> list[dict[str, object]]:
+    return [asdict(row) for row in rows]

@@ -1,0 +1,119 @@
+"""The dependency predictor: from a feature map to the scores of its neurons."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scaseg.ops.activation import ACTIVATIONS
+
+# Smooth activations get scores within this bound: 32 virtual targets then do in float32,
+# whatever the image, and a source can still outweigh another one 10,000 times.
+SCORE_BOUND = 5.0
+
+
+class DependencyPredictor(nn.Module):
+    """Predict a_ij = phi(w . [f_i ; f_j] + b) as s_i and t_j with w . [f_i ; f_j] + b = s_i + t_j.
+
+    `layers` 1x1 convolutions of `hidden` channels with ReLU give f (0: f is the input); one more
+    on the concatenation [f_i ; f_j], applied half by half, gives the scores. With
+    `pair_channels` R > 1 there are R scores for each pair and a_ij = sum_r w_r phi(score_r):
+    then the ranking of the sources can differ between targets, which a single channel cannot do.
+
+    Sigmoid and softplus scores pass through bound * tanh(score / bound), the identity near 0, so
+    that the number of interpolation nodes is fixed; score_bound=None leaves them as they are.
+    The exact forms (identity, exp, relu) need no bound and get none.
+
+    Initialisation: training starts at the plain average and departs from it. The score weights
+    are small (std 0.01), so all coefficients are nearly equal, yet every gradient flows. Several
+    pair channels start ten times larger: alike, they would stay alike and never become dynamic.
+    identity and relu start at bias 1: around 0 their row sums vanish.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        layers: int = 3,
+        hidden: int = 512,
+        activation: str = "sigmoid",
+        pair_channels: int = 1,
+        score_bound: float | None = SCORE_BOUND,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation is {activation!r}; choose one of {', '.join(ACTIVATIONS)}"
+            )
+        for name, value, least in (
+            ("layers", layers, 0),
+            ("hidden", hidden, 1),
+            ("pair_channels", pair_channels, 1),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} is {value!r}; give a whole number >= {least}")
+        if score_bound is not None and not 0 < score_bound < math.inf:
+            raise ValueError(f"score_bound is {score_bound!r}; give a positive number, or None")
+        if activation == "identity" and pair_channels > 1:
+            raise ValueError(
+                "pair_channels > 1 with activation='identity' is one channel in disguise: "
+                "sums of identities are an identity; use relu, sigmoid, softplus or exp"
+            )
+        steps: list[nn.Module] = []
+        width = channels
+        for _ in range(layers):
+            steps += [nn.Conv2d(width, hidden, kernel_size=1), nn.ReLU()]
+            width = hidden
+        self.features = nn.Sequential(*steps)
+        self.score = nn.Conv2d(2 * width, pair_channels, kernel_size=1)
+        self.raw_channel_weight = None
+        if pair_channels > 1:
+            self.raw_channel_weight = nn.Parameter(torch.empty(pair_channels))
+        self.activation = activation
+        interpolated = ACTIVATIONS[activation].form == "interpolated" and activation != "exp"
+        self.score_bound = score_bound if interpolated else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start at the plain average; the class says why."""
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        single = self.raw_channel_weight is None
+        nn.init.normal_(self.score.weight, std=0.01 if single else 0.1)
+        start = 1.0 if self.activation in ("identity", "relu") else 0.0
+        nn.init.constant_(self.score.bias, start)  # type: ignore[arg-type]
+        if self.raw_channel_weight is not None:
+            nn.init.constant_(self.raw_channel_weight, math.log(math.e - 1))  # softplus -> 1
+
+    @property
+    def channel_weight(self) -> Tensor | None:
+        """The non-negative weights w_r of the pair channels, (R,), or None for a single one."""
+        return None if self.raw_channel_weight is None else F.softplus(self.raw_channel_weight)
+
+    def forward(self, target: Tensor, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Score the neurons of two maps (of one, if no source is given).
+
+        target (B, C, H, W), source (B, C, H', W') -> s (B, H * W, R), t (B, H' * W', R), in
+        float32 at least: the coefficients hang on them.
+        """
+        features = self.features(target)
+        source_features = features if source is None else self.features(source)
+        target_weight, source_weight = self.score.weight.flatten(1).chunk(2, dim=1)  # (R, K)
+        with torch.autocast(target.device.type, enabled=False):
+            return (
+                self._scores(features, target_weight, self.score.bias),
+                self._scores(source_features, source_weight, None),
+            )
+
+    def _scores(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        dtype = torch.promote_types(features.dtype, torch.float32)
+        neurons = features.flatten(2).transpose(1, 2).to(dtype)  # (B, n, K)
+        score = F.linear(neurons, weight.to(dtype), None if bias is None else bias.to(dtype))
+        if self.score_bound is None:
+            return score
+        return self.score_bound * torch.tanh(score / self.score_bound)

@@ -1,0 +1,91 @@
+"""The activations phi that turn a score into a coefficient, and how far each may be pushed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Which O(n) form computes the sums of phi(s_i + t_j): ops/README.md derives all three.
+Form = Literal["affine", "sorted", "interpolated"]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One phi, and what the operators need to know of it."""
+
+    name: str
+    phi: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]  # phi'; only the interpolated form asks
+    form: Form
+    # phi(z) -> e^z as z -> -inf: such rows can be rescaled so that they never underflow
+    exponential_tail: bool
+    # phi(z) -> 1 (True) or -> z (False) as z -> +inf; only the interpolated form asks
+    saturates: bool = False
+    # the coefficients can be negative, so their sum can cross zero
+    signed: bool = False
+
+
+def _softplus(z: Tensor) -> Tensor:
+    # PyTorch's default threshold of 20 switches to phi(z) = z while log1p(e^-20) = 2e-9 still
+    # shows in float64; at 50 the switch is below rounding in every dtype.
+    return F.softplus(z, threshold=50.0)
+
+
+def _identity(z: Tensor) -> Tensor:
+    return z
+
+
+def _sigmoid_slope(z: Tensor) -> Tensor:
+    value = torch.sigmoid(z)
+    return value * (1 - value)
+
+
+def _step(z: Tensor) -> Tensor:
+    return (z > 0).to(z.dtype)
+
+
+IDENTITY = Activation(
+    "identity", _identity, torch.ones_like, "affine", exponential_tail=False, signed=True
+)
+EXP = Activation("exp", torch.exp, torch.exp, "interpolated", exponential_tail=True)
+RELU = Activation("relu", torch.relu, _step, "sorted", exponential_tail=False)
+SIGMOID = Activation(
+    "sigmoid", torch.sigmoid, _sigmoid_slope, "interpolated", exponential_tail=True, saturates=True
+)
+SOFTPLUS = Activation(
+    "softplus", _softplus, torch.sigmoid, "interpolated", exponential_tail=True
+)
+
+ACTIVATIONS = {phi.name: phi for phi in (IDENTITY, EXP, RELU, SIGMOID, SOFTPLUS)}
+
+
+def tail(dtype: torch.dtype) -> float:
+    """How far from zero phi equals its asymptote to within rounding: e^-tail is below eps."""
+    return math.ceil(-math.log(torch.finfo(dtype).eps)) + 3.0  # float64: 40, float32: 19
+
+
+def rescale(
+    target_score: Tensor, peak: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor | None]:
+    """Lift targets whose coefficients are all tiny to where they can be computed.
+
+    Where phi(z) is e^z, phi(s + t) = e^(s - s') phi(s' + t) for every source at once, so a row
+    may be computed at s' = max(s, -peak - tail) and multiplied by e^(s - s') afterwards (a single
+    channel need not: the factor cancels in the mean). `peak` is the largest source score that
+    counts for the target, a constant to autograd. Returns s' and s - s' (None: nothing to undo).
+    """
+    if not activation.exponential_tail:
+        return target_score, None
+    if activation is EXP:
+        lifted = torch.zeros_like(target_score) - peak  # e^(s + t) is e^s e^t everywhere
+        # keep NaN visible: the score cancels, a NaN in it must not
+        lifted = torch.where(target_score.isnan(), target_score, lifted)
+    else:
+        lifted = torch.maximum(target_score, -peak - tail(target_score.dtype))
+    return lifted, target_score - lifted

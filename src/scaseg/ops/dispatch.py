@@ -1,0 +1,151 @@
+"""The doors to the operator: check the inputs, pick a backend, say why."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scaseg.ops.activation import ACTIVATIONS
+from scaseg.ops.checks import check_coefficients, check_scores, check_values
+from scaseg.ops.dense import dense_context, weighted_mean
+from scaseg.ops.linear import linear_context
+from scaseg.ops.precision import working_dtype
+
+Backend = Literal["auto", "dense", "linear"]
+BACKENDS = ("auto", "dense", "linear")
+
+# Up to this many coefficients writing them out beats interpolating, forward and backward, on the
+# CPU (benchmarks/crossover.py; docs/log.md has the numbers).
+DENSE_UP_TO = 128 * 128
+
+_log = logging.getLogger(__name__)
+
+
+class Choice(NamedTuple):
+    """A backend and the reason for it."""
+
+    backend: Literal["dense", "linear"]
+    reason: str
+
+
+def choose_backend(targets: int, sources: int) -> Choice:
+    """Say which backend "auto" takes for a map of this size, and why.
+
+    >>> choose_backend(56 * 56, 56 * 56).backend
+    'linear'
+    """
+    pairs = targets * sources
+    if pairs <= DENSE_UP_TO:
+        return Choice("dense", f"{targets} x {sources} coefficients are few: writing them is faster")
+    return Choice("linear", f"{targets} x {sources} coefficients are many: none is written out")
+
+
+def selective_context(
+    values: Tensor,
+    target_score: Tensor,
+    source_score: Tensor,
+    *,
+    activation: str = "sigmoid",
+    channel_weight: Tensor | None = None,
+    exclude_self: bool = True,
+    source_mask: Tensor | None = None,
+    score_bound: float | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Give each target the mean of all sources, weighted by a_ij = sum_r w_r phi(s_ir + t_jr).
+
+    values (B, source, M); target_score s (B, target) or (B, target, R); source_score t
+    (B, source) or (B, source, R); channel_weight w (R,), non-negative, default ones; source_mask
+    (B, source), True where a source counts -> context (B, target, M) in the dtype of values,
+    computed in at least float32. A row in which nothing counts gives zeros.
+
+    exclude_self leaves out j = i (the paper); turn it off when the sources are another image.
+    score_bound promises |s|, |t| <= bound, so that nothing depends on the data and the operator
+    compiles, exports and graphs; without it the range is measured. A promise that is broken
+    raises in eager mode on the CPU; elsewhere such scores count as being at the bound.
+    backend: "dense" holds target x source coefficients, "linear" never does; "auto" chooses by
+    size (`choose_backend` says what and why).
+
+    >>> import torch
+    >>> x = torch.randn(2, 4096, 64)
+    >>> selective_context(x, torch.randn(2, 4096), torch.randn(2, 4096)).shape
+    torch.Size([2, 4096, 64])
+    """
+    phi = ACTIVATIONS.get(activation)
+    if phi is None:
+        raise ValueError(f"activation is {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
+    check_backend(backend)
+    check_scores(
+        values, target_score, source_score, channel_weight, exclude_self, source_mask, score_bound
+    )
+    targets, sources = target_score.shape[1], values.shape[1]
+    if backend == "auto":
+        choice = choose_backend(targets, sources)
+        backend = choice.backend
+        if not torch.compiler.is_compiling():
+            _log.debug("selective_context: %s: %s", choice.backend, choice.reason)
+
+    dtype = working_dtype(values, target_score, source_score)
+    with torch.autocast(values.device.type, enabled=False):
+        arguments = {
+            "activation": phi,
+            "channel_weight": None if channel_weight is None else channel_weight.to(dtype),
+            "own": torch.arange(sources, device=values.device) if exclude_self else None,
+            "source_mask": source_mask,
+        }
+        if backend == "linear":
+            arguments["score_bound"] = score_bound
+        compute = linear_context if backend == "linear" else dense_context
+        context = compute(
+            values.to(dtype),
+            _channels_first(target_score).to(dtype),
+            _channels_first(source_score).to(dtype),
+            **arguments,
+        )
+    return context.to(values.dtype)
+
+
+def aggregate(
+    values: Tensor,
+    coefficients: Tensor,
+    *,
+    exclude_self: bool = True,
+    source_mask: Tensor | None = None,
+) -> Tensor:
+    """Give each target the mean of all sources, weighted by coefficients that you supply.
+
+    values (B, source, M), coefficients (B or 1, target, source), source_mask (B, source) ->
+    (B, target, M). Coefficients may be negative; a row whose sum is under a thousandth of its
+    magnitude is divided by that thousandth instead, and a row in which nothing counts gives 0.
+
+    >>> import torch
+    >>> aggregate(torch.tensor([[[1.0], [3.0], [5.0]]]), torch.ones(1, 3, 3)).flatten().tolist()
+    [4.0, 3.0, 2.0]
+    """
+    check_values(values, source_mask)
+    check_coefficients(values, coefficients, exclude_self)
+    dtype = working_dtype(values, coefficients)
+    with torch.autocast(values.device.type, enabled=False):
+        used, rows = values.to(dtype), coefficients.to(dtype)
+        if exclude_self:
+            diagonal = torch.eye(rows.shape[-1], dtype=torch.bool, device=rows.device)
+            rows = rows.masked_fill(diagonal, 0)
+        if source_mask is not None:
+            rows = rows.masked_fill(~source_mask.unsqueeze(1), 0)
+            used = used.masked_fill(~source_mask.unsqueeze(-1), 0)
+        context = weighted_mean(used, rows, signed=True)
+    return context.to(values.dtype)
+
+
+def check_backend(backend: str) -> None:
+    """Raise ValueError for a backend that does not exist."""
+    if backend not in BACKENDS:
+        raise ValueError(f"backend is {backend!r}; choose one of {', '.join(BACKENDS)}")
+
+
+def _channels_first(score: Tensor) -> Tensor:
+    """(B, n) or (B, n, R) -> (B, R, n)."""
+    return score.unsqueeze(1) if score.dim() == 2 else score.transpose(1, 2)

@@ -1,0 +1,102 @@
+"""Chebyshev interpolation in the target score: how many nodes are enough, and the basis.
+
+ops/README.md, "Smooth activations", proves the bound that `node_count` inverts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+# Largest interpolation error, relative to the largest value (and, for the row sums, to the row),
+# that the number of nodes is chosen for: a proven bound, met with three digits to spare in
+# practice (ops/README.md), so that rounding, not interpolation, sets the accuracy.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def error_bound(half_range: float, nodes: int) -> float:
+    """Bound the error of interpolating context and log row sum at `nodes` points.
+
+    Both are analytic in the strip |Im s| < pi, whatever the scores of the sources. On the ellipse
+    through i*y the mean of values of size 1 is at most 1 / cos(y/2), and the log row sum strays
+    from its middle by at most the last term below; take the best y.
+    """
+    best = math.inf
+    for step in range(4, 64):
+        y = math.pi * step / 64
+        rho = (y + math.sqrt(y * y + half_range * half_range)) / half_range
+        mean = 1 / math.cos(y / 2)
+        log_sum = half_range * (rho + 1 / rho) / 2 + math.log(mean) + y
+        best = min(best, 4 * max(mean, log_sum) * rho ** (1 - nodes) / (rho - 1))
+    return best
+
+
+def node_count(half_range: float, tolerance: float) -> int:
+    """Return how many nodes meet the tolerance: the fewest, about R log(1/tol) / pi, rounded up.
+
+    Rounded to 4k + 3: the table gets one more row, and matrix products like multiples of four.
+    """
+    fewest, enough = 1, 8
+    while error_bound(half_range, enough) > tolerance:
+        fewest, enough = enough, 2 * enough
+    while fewest < enough:
+        middle = (fewest + enough) // 2
+        if error_bound(half_range, middle) > tolerance:
+            fewest = middle + 1
+        else:
+            enough = middle
+    return enough + (3 - enough) % 4
+
+
+def chebyshev_nodes(nodes: int, like: Tensor) -> Tensor:
+    """Return the zeros of T_nodes in [-1, 1], shape (nodes,)."""
+    k = torch.arange(nodes, dtype=like.dtype, device=like.device)
+    return torch.cos((k + 0.5) * (math.pi / nodes))
+
+
+def chebyshev_transform(nodes: int, like: Tensor) -> Tensor:
+    """Return the matrix that turns samples at the nodes into Chebyshev coefficients."""
+    k = torch.arange(nodes, device=like.device)
+    # reduce the angle in whole numbers first: float32 would lose digits of m * k for many nodes
+    eighth_turns = (k.unsqueeze(-1) * (2 * k + 1)) % (4 * nodes)
+    matrix = torch.cos(eighth_turns.to(like.dtype) * (math.pi / (2 * nodes))) * (2 / nodes)
+    return torch.where(k.unsqueeze(-1) == 0, matrix / 2, matrix)
+
+
+class ChebyshevBasis(Function):
+    """T_0 .. T_{nodes-1} at x: (...) -> (..., nodes)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, nodes: int) -> Tensor:  # type: ignore[no-untyped-def]
+        degree = torch.arange(nodes, dtype=x.dtype, device=x.device)
+        # rounding may put an end of the range just outside: clamp here, not where autograd sees it
+        basis = torch.cos(torch.acos(x.clamp(-1, 1)).unsqueeze(-1) * degree)
+        ctx.save_for_backward(x)
+        ctx.set_materialize_grads(False)  # a first backward pass asks for none: see Interpolate
+        ctx.nodes = nodes
+        return basis
+
+    @staticmethod
+    def backward(ctx, grad: Tensor | None):  # type: ignore[no-untyped-def]
+        if grad is None:
+            return None, None
+        (x,) = ctx.saved_tensors
+        # d cos(m acos x) is 0/0 at the ends; T'_m written in the T_j is a polynomial everywhere
+        basis = ChebyshevBasis.apply(x, ctx.nodes)
+        return ((grad @ _derivative(ctx.nodes, grad)) * basis).sum(-1), None
+
+
+def _derivative(nodes: int, like: Tensor) -> Tensor:
+    """Return D with T'_m = sum_j D[m, j] T_j."""
+    m = torch.arange(nodes, device=like.device).unsqueeze(-1)
+    j = torch.arange(nodes, device=like.device)
+    coefficient = torch.where(j == 0, m, 2 * m).to(like.dtype)
+    return coefficient.masked_fill((j >= m) | ((m - j) % 2 == 0), 0)
+
+
+def chebyshev_basis(x: Tensor, nodes: int) -> Tensor:
+    """Evaluate T_0 .. T_{nodes-1} at x in [-1, 1]: (...) -> (..., nodes), differentiable."""
+    return ChebyshevBasis.apply(x, nodes)  # type: ignore[no-any-return]
