@@ -12,6 +12,11 @@ from torch.utils.checkpoint import checkpoint
 LIMIT = 1 << 24
 
 
+def fits(elements: int) -> bool:
+    """Say whether an intermediate of this size may exist; a compiled graph plans its own."""
+    return torch.compiler.is_compiling() or elements <= LIMIT
+
+
 def map_rows(
     compute: Callable[..., tuple[Tensor, ...]],
     rows: Sequence[tuple[Tensor | None, int]],
@@ -28,8 +33,7 @@ def map_rows(
     assert first is not None
     count = first.shape[axis]
     size = max(1, LIMIT // row_elements)
-    # a compiled graph plans its own memory, and must not depend on the number of slices
-    if torch.compiler.is_compiling() or count <= size:
+    if fits(count * row_elements):
         return compute(*(row for row, _ in rows))
     pieces = []
     for start in range(0, count, size):

@@ -1,4 +1,10 @@
-"""Evaluating interpolants at many targets, with a backward pass that keeps its digits."""
+"""Evaluating interpolants at many targets, with a backward pass that keeps its digits.
+
+An interpolant is basis @ samples. Its derivative in the score is interpolated in its own right,
+from samples of the derivative: differentiating the basis would multiply the rounding errors of
+the samples by nodes^2. So `score` takes the gradient, and `basis`, a function of the score, gets
+none, nor do the sampled slopes; a second backward pass differentiates both as it should.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +15,38 @@ from torch.autograd import Function
 
 
 class Interpolate(Function):
-    """Evaluate the interpolant of a number: score (B, R, target) -> (B, R, target).
+    """Interpolate one number for each target.
 
-    `table` holds Chebyshev coefficients (B, R, nodes) and `slope` those of the derivative, which
-    the backward pass interpolates in its own right: differentiating the interpolant itself would
-    multiply the rounding errors of the table by nodes^2. `basis` is a function of the score whose
-    derivative is thereby spent; it and `slope` get a gradient only from a second backward pass.
+    score (B, R, target), basis (B, R, target, nodes), samples and slopes (B, R, nodes)
+    -> (B, R, target)
     """
 
     @staticmethod
-    def forward(ctx, score: Tensor, basis: Tensor, table: Tensor, slope: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(basis, slope)
+    def forward(ctx, score: Tensor, basis: Tensor, samples: Tensor, slopes: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(basis, slopes)
         ctx.dtype = score.dtype
-        return (basis @ table.unsqueeze(-1)).squeeze(-1)
+        return (basis @ samples.unsqueeze(-1)).squeeze(-1)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-        basis, slope = ctx.saved_tensors
-        grad_score = grad * (basis @ slope.unsqueeze(-1)).squeeze(-1)
+        basis, slopes = ctx.saved_tensors
+        grad_score = grad * (basis @ slopes.unsqueeze(-1)).squeeze(-1)
         return grad_score.to(ctx.dtype), None, (grad.unsqueeze(2) @ basis).squeeze(2), None
 
 
 class Mix(Function):
-    """Evaluate the interpolants of all channels, add rows of their own kind, take the own out.
+    """Mix the context of every target from what a few virtual targets see.
 
-    score, share (B, R, target); basis (B, R, target, nodes); table, slope (B, R, nodes, M);
-    extra (B, target, E), extra_rows (B, E, M); own_share (B, target, 1), own (B, target, M)
-    -> sum_r share_r (basis_r @ table_r) + extra @ extra_rows - own_share * own, (B, target, M).
-    One function because each product reads or writes all of (target, M): they share their passes.
-    Gradients as in `Interpolate`.
+    Virtual targets are rows of `weights` (B, R, nodes + E, source): their means weights @ values
+    are the samples, `slopes` (B, R, nodes, source) those of the weights' derivatives. A target
+    takes basis * share of the nodes and `extra` of the last E rows:
+
+        sum_r [basis_r share_r, extra_r] @ (weights_r @ values) - own_share * own
+
+    score, share (B, R, target); basis (B, R, target, nodes); extra (B, R, target, E); own_share
+    (B, target, 1); own (B, target, M), by default the values -> (B, target, M). With weights=None
+    the products are done: values are the samples, flat (B, R * (nodes + E), M), slopes likewise.
+    One function, because each product passes through all of (n, M): memory is what it costs.
     """
 
     @staticmethod
@@ -46,66 +55,78 @@ class Mix(Function):
         score: Tensor,
         basis: Tensor,
         share: Tensor,
-        table: Tensor,
-        slope: Tensor,
         extra: Tensor | None,
-        extra_rows: Tensor | None,
         own_share: Tensor | None,
+        weights: Tensor | None,
+        slopes: Tensor | None,
+        values: Tensor,
         own: Tensor | None,
     ) -> Tensor:
-        ctx.save_for_backward(basis, share, table, slope, extra, extra_rows, own_share, own)
-        context = _mix(basis, share, extra) @ _rows(table, extra_rows)
-        return context if own_share is None else context.addcmul_(own_share, own, value=-1)
+        samples = values if weights is None else weights.flatten(1, 2) @ values
+        ctx.save_for_backward(
+            basis, share, extra, own_share, weights, slopes, values, own, samples
+        )
+        context = _mix(basis, share, extra) @ samples
+        if own_share is not None:
+            context.addcmul_(own_share, values if own is None else own, value=-1)
+        return context
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
-        basis, share, table, slope, extra, extra_rows, own_share, own = ctx.saved_tensors
+        basis, share, extra, own_share, weights, slopes, values, own, samples = ctx.saved_tensors
+        if torch.is_grad_enabled() and weights is not None:
+            samples = weights.flatten(1, 2) @ values  # as saved it is cut off from its inputs
+        channels, nodes = basis.shape[1], basis.shape[3]
+        rows, count = samples, samples.shape[1]
         needs_score = ctx.needs_input_grad[0]
-        inner = basis.shape[1] * basis.shape[3]  # R * nodes
-        rows = _rows(table, extra_rows)
-        after = rows.shape[1]
         if needs_score:
-            rows = torch.cat([rows, slope.flatten(1, 2)], dim=1)
+            sampled = slopes if weights is None else slopes.flatten(1, 2) @ values
+            rows = torch.cat([rows, sampled], dim=1)
         # a product with 63 columns takes twice the time of one with 64
         rows = F.pad(rows, (0, 0, 0, -rows.shape[1] % 4))
-        projected = grad @ rows.mT  # (B, target, R * nodes + E [+ R * nodes] + padding)
-        grad_share = _over_nodes(basis, projected[..., :inner])
-        grad_score = grad_extra = grad_extra_rows = grad_own_share = grad_own = None
+        projected = grad @ rows.mT  # (B, target, R * (nodes + E) [+ R * nodes] + padding)
+
+        seen = _by_channel(projected[..., :count], channels)
+        grad_share = (basis * seen[..., :nodes]).sum(-1)
+        grad_extra = None if extra is None else seen[..., nodes:]
+        grad_score = None
         if needs_score:
-            grad_score = share * _over_nodes(basis, projected[..., after : after + inner])
-        grad_rows = _mix(basis, share, extra).mT @ grad
-        grad_table = grad_rows[:, :inner].unflatten(1, table.shape[1:3])
-        if extra is not None:
-            grad_extra = projected[..., inner : inner + extra.shape[-1]]
-            grad_extra_rows = grad_rows[:, inner:]
+            moved = _by_channel(projected[..., count : count + channels * nodes], channels)
+            grad_score = share * (basis * moved).sum(-1)
+
+        grad_weights = grad_own_share = grad_own = None
+        grad_values = grad_samples = _mix(basis, share, extra).mT @ grad
+        if weights is not None:
+            grad_weights = (grad_samples @ values.mT).unflatten(1, weights.shape[1:3])
+            grad_values = weights.flatten(1, 2).mT @ grad_samples
         if own_share is not None:
-            grad_own_share = -torch.einsum("btm,btm->bt", grad, own).unsqueeze(-1)
-            grad_own = -own_share * grad
+            own_values = values if own is None else own
+            grad_own_share = -torch.einsum("btm,btm->bt", grad, own_values).unsqueeze(-1)
+            if own is None:
+                grad_values.addcmul_(own_share, grad, value=-1)
+            else:
+                grad_own = -own_share * grad
         return (
             grad_score,
             None,
             grad_share,
-            grad_table,
-            None,
             grad_extra,
-            grad_extra_rows,
             grad_own_share,
+            grad_weights,
+            None,
+            grad_values,
             grad_own,
         )
 
 
 def _mix(basis: Tensor, share: Tensor, extra: Tensor | None) -> Tensor:
-    """What every target takes of every row: (B, target, R * nodes + E)."""
-    rows = (basis * share.unsqueeze(-1)).transpose(1, 2).flatten(2)
-    return rows if extra is None else torch.cat([rows, extra], dim=-1)
+    """What every target takes of every virtual target: (B, target, R * (nodes + E))."""
+    columns = basis * share.unsqueeze(-1)
+    if extra is not None:
+        columns = torch.cat([columns, extra], dim=-1)
+    return columns.transpose(1, 2).flatten(2)
 
 
-def _rows(table: Tensor, extra_rows: Tensor | None) -> Tensor:
-    """(B, R, nodes, M), (B, E, M) -> (B, R * nodes + E, M)."""
-    rows = table.flatten(1, 2)
-    return rows if extra_rows is None else torch.cat([rows, extra_rows], dim=1)
-
-
-def _over_nodes(basis: Tensor, projected: Tensor) -> Tensor:
-    """Sum basis (B, R, target, nodes) times projected (B, target, R * nodes): (B, R, target)."""
-    return (basis * projected.unflatten(2, (basis.shape[1], -1)).transpose(1, 2)).sum(-1)
+def _by_channel(projected: Tensor, channels: int) -> Tensor:
+    """(B, target, R * k) -> (B, R, target, k)."""
+    return projected.unflatten(2, (channels, -1)).transpose(1, 2)

@@ -57,36 +57,65 @@ def chebyshev_nodes(nodes: int, like: Tensor) -> Tensor:
     return torch.cos((k + 0.5) * (math.pi / nodes))
 
 
-def chebyshev_transform(nodes: int, like: Tensor) -> Tensor:
-    """Return the matrix that turns samples at the nodes into Chebyshev coefficients."""
-    k = torch.arange(nodes, device=like.device)
-    # reduce the angle in whole numbers first: float32 would lose digits of m * k for many nodes
-    eighth_turns = (k.unsqueeze(-1) * (2 * k + 1)) % (4 * nodes)
-    matrix = torch.cos(eighth_turns.to(like.dtype) * (math.pi / (2 * nodes))) * (2 / nodes)
-    return torch.where(k.unsqueeze(-1) == 0, matrix / 2, matrix)
+def cardinal_basis(x: Tensor, nodes: int) -> Tensor:
+    """Evaluate at x in [-1, 1] the polynomials that are 1 at one node and 0 at the others.
+
+    (...) -> (..., nodes): basis @ samples interpolates what was sampled at the nodes.
+    """
+    return CardinalBasis.apply(x, nodes)  # type: ignore[no-any-return]
 
 
-class ChebyshevBasis(Function):
-    """T_0 .. T_{nodes-1} at x: (...) -> (..., nodes)."""
+class CardinalBasis(Function):
+    """The barycentric formula: w_k / (x - x_k), divided by the sum over k."""
 
     @staticmethod
     def forward(ctx, x: Tensor, nodes: int) -> Tensor:  # type: ignore[no-untyped-def]
-        degree = torch.arange(nodes, dtype=x.dtype, device=x.device)
-        # rounding may put an end of the range just outside: clamp here, not where autograd sees it
-        basis = torch.cos(torch.acos(x.clamp(-1, 1)).unsqueeze(-1) * degree)
         ctx.save_for_backward(x)
-        ctx.set_materialize_grads(False)  # a first backward pass asks for none: see Interpolate
         ctx.nodes = nodes
-        return basis
+        ctx.set_materialize_grads(False)  # a first backward pass asks for none: evaluation.py
+        k = torch.arange(nodes, dtype=x.dtype, device=x.device)
+        weight = torch.sin((k + 0.5) * (math.pi / nodes)) * (1 - 2 * (k % 2))
+        # beyond the range lie only scores that break a promise: they count as being at its end
+        distance = x.clamp(-1, 1).unsqueeze(-1) - chebyshev_nodes(nodes, x)
+        # on a node: that term swamps all others, as it should
+        terms = weight / distance.masked_fill_(distance == 0, torch.finfo(x.dtype).tiny ** 0.5)
+        return terms.div_(terms.sum(-1, keepdim=True))
 
     @staticmethod
     def backward(ctx, grad: Tensor | None):  # type: ignore[no-untyped-def]
         if grad is None:
             return None, None
         (x,) = ctx.saved_tensors
+        # near a node the formula's derivative is a difference of huge terms; T'_m is not
+        grad = grad @ _transform(ctx.nodes, grad).T @ _derivative(ctx.nodes, grad)
+        return (grad * ChebyshevBasis.apply(x, ctx.nodes)).sum(-1), None
+
+
+class ChebyshevBasis(Function):
+    """T_0 .. T_{nodes-1} at x: (...) -> (..., nodes); for derivatives of the cardinal basis."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, nodes: int) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        ctx.nodes = nodes
+        degree = torch.arange(nodes, dtype=x.dtype, device=x.device)
+        return torch.cos(torch.acos(x.clamp(-1, 1)).unsqueeze(-1) * degree)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+        (x,) = ctx.saved_tensors
         # d cos(m acos x) is 0/0 at the ends; T'_m written in the T_j is a polynomial everywhere
         basis = ChebyshevBasis.apply(x, ctx.nodes)
         return ((grad @ _derivative(ctx.nodes, grad)) * basis).sum(-1), None
+
+
+def _transform(nodes: int, like: Tensor) -> Tensor:
+    """Return the matrix that turns samples at the nodes into Chebyshev coefficients."""
+    k = torch.arange(nodes, device=like.device)
+    # reduce the angle in whole numbers: m * k would lose digits for many nodes
+    angle = ((k.unsqueeze(-1) * (2 * k + 1)) % (4 * nodes)).to(like.dtype)
+    matrix = torch.cos(angle * (math.pi / (2 * nodes))) * (2 / nodes)
+    return torch.where(k.unsqueeze(-1) == 0, matrix / 2, matrix)
 
 
 def _derivative(nodes: int, like: Tensor) -> Tensor:
@@ -95,8 +124,3 @@ def _derivative(nodes: int, like: Tensor) -> Tensor:
     j = torch.arange(nodes, device=like.device)
     coefficient = torch.where(j == 0, m, 2 * m).to(like.dtype)
     return coefficient.masked_fill((j >= m) | ((m - j) % 2 == 0), 0)
-
-
-def chebyshev_basis(x: Tensor, nodes: int) -> Tensor:
-    """Evaluate T_0 .. T_{nodes-1} at x in [-1, 1]: (...) -> (..., nodes), differentiable."""
-    return ChebyshevBasis.apply(x, nodes)  # type: ignore[no-any-return]

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scaseg.ops.row_sum import reciprocal
-
 
 class Sources(NamedTuple):
     """Everything that targets can see; what is masked is already overwritten."""
@@ -26,12 +24,6 @@ class Sources(NamedTuple):
     def weigh(self, weights: Tensor) -> Tensor:
         """(B, R, row, source) -> (B, R, row, M); masked values are 0."""
         return (weights.flatten(1, 2) @ self.values).unflatten(1, weights.shape[1:3])
-
-    def mean(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, R, row, source) -> weighted mean of the values (B, R, row, M), row sums."""
-        total = self.total(coefficients)
-        # divide first: where one source has it all, its gradient then cancels to the last digit
-        return self.weigh(coefficients * reciprocal(total).unsqueeze(-1)), total
 
 
 def hide_masked(

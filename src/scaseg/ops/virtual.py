@@ -1,0 +1,169 @@
+"""Virtual targets: the few scores at which context is computed directly, and what they see."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scaseg.ops.activation import Activation, rescale, tail
+from scaseg.ops.chunks import fits, map_rows
+from scaseg.ops.interpolation import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
+from scaseg.ops.precision import wide_dtype
+from scaseg.ops.row_sum import reciprocal
+from scaseg.ops.sources import Sources, empty_to_zero
+
+# Half the length of the shortest interval: equal scores need some length to be divided by
+SHORTEST = 1.0
+
+
+class Interval(NamedTuple):
+    """The stretch of the score axis to interpolate on, one for each channel of each image."""
+
+    middle: Tensor  # (B, R, 1), as are the next two
+    half: Tensor
+    ceiling: Tensor | None  # above it phi is its asymptote for every source
+    nodes: int
+
+    def basis(self, score: Tensor) -> Tensor:
+        """Evaluate the interpolation basis: (B, R, target) -> (B, R, target, nodes), wide."""
+        wide = wide_dtype(score)
+        place = (score.to(wide) - self.middle.to(wide)) / self.half.to(wide)
+        return cardinal_basis(place, self.nodes)
+
+
+def promised_interval(score_bound: float, *, like: Tensor) -> Interval:
+    """The interval that the caller vouches for: its node count depends on no data."""
+    half = max(score_bound, SHORTEST)
+    nodes = node_count(half, TOLERANCE[like.dtype])
+    return Interval(torch.zeros_like(like), torch.full_like(like, half), None, nodes)
+
+
+def measured_interval(lifted: Tensor, sources: Sources) -> Interval:
+    """Find the range of the target scores, up to where nothing changes any more."""
+    weakest = -sources.score.detach()
+    if sources.mask is not None:
+        weakest = weakest.masked_fill(~sources.mask.unsqueeze(1), -torch.inf)
+    ceiling = empty_to_zero(weakest.amax(-1, keepdim=True)) + tail(lifted.dtype)
+    score = torch.minimum(lifted.detach(), ceiling)
+    # one NaN score makes one NaN row: it must not take the range, and so all rows, with it
+    low = score.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(-1, keepdim=True)
+    high = score.nan_to_num(nan=-torch.inf, neginf=-torch.inf).amax(-1, keepdim=True)
+    half = ((high - low) / 2).clamp(min=SHORTEST)
+    widest = float(half.max())  # the only place where a GPU must be waited for
+    nodes = node_count(widest, TOLERANCE[lifted.dtype]) if math.isfinite(widest) else 1
+    return Interval((high + low) / 2, half, ceiling, nodes)
+
+
+class TopRow(NamedTuple):
+    """The target that is its channel's strongest source; (B, R, 1) each.
+
+    "Total minus own" loses digits where the own share exceeds a half. phi is monotone, so that
+    can happen only here: this row is computed directly, its own entry left out.
+    """
+
+    source: Tensor  # which one it is
+    score: Tensor  # as a target
+    peak: Tensor  # the strongest source that it sees
+
+
+class VirtualTargets(NamedTuple):
+    """The nodes of an interval, then the top row and the uniform row where they are needed.
+
+    As weights over the sources or, where those are too many to hold, as what they give: then
+    weights is None, and values and slopes are the means, (B, R * row, M).
+    """
+
+    weights: Tensor | None  # (B, R, row, source), each row summing to 1
+    slopes: Tensor | None  # derivatives of the nodes' weights in the score
+    values: Tensor  # (B, source, M)
+    log_total: Tensor  # (B, R, nodes): log of the sums of coefficients, in the wide dtype
+    log_total_slope: Tensor
+    top_total: Tensor | None  # (B, R, 1), as is the next: of the top row
+    top_log_scale: Tensor | None
+
+
+def look(
+    sources: Sources,
+    peak: Tensor,
+    activation: Activation,
+    interval: Interval,
+    *,
+    top: TopRow | None,
+    uniform: bool,
+    slopes: bool,
+) -> VirtualTargets:
+    """Compute what the virtual targets see; the slopes only if a gradient will ask for them."""
+    nodes = interval.nodes
+    score = interval.middle + interval.half * chebyshev_nodes(nodes, interval.half)
+    lifted, log_scale = rescale(score, peak, activation)  # (B, R, nodes)
+    left_out = top_log_scale = None
+    if top is not None:
+        top_lifted, top_log_scale = rescale(top.score, top.peak, activation)
+        lifted = torch.cat([lifted, top_lifted], dim=-1)
+        nothing = torch.full_like(top.source, -1).expand_as(score)  # no source has this index
+        left_out = torch.cat([nothing, top.source], dim=-1)
+
+    def see(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
+        pair_score = lifted.unsqueeze(-1) + sources.score.unsqueeze(-2)  # (B, R, row, source)
+        if left_out is not None:  # phi(-inf) = 0
+            index = torch.arange(pair_score.shape[-1], device=left_out.device)
+            pair_score = pair_score.masked_fill(left_out.unsqueeze(-1) == index, -torch.inf)
+        coefficients = activation.phi(pair_score)
+        total = sources.total(coefficients)
+        inverse = reciprocal(total).unsqueeze(-1)
+        weights = coefficients * inverse
+        if not slopes:
+            return weights, total
+        # the quotient rule for phi / sum phi, and phi' / phi for log (sum phi)
+        change = activation.slope(pair_score) * inverse
+        growth = sources.total(change)
+        return weights, total, change - growth.unsqueeze(-1) * weights, growth
+
+    def see_values(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
+        weights, total, *rest = see(lifted, left_out)
+        if not rest:
+            return sources.weigh(weights), total
+        return sources.weigh(weights), total, sources.weigh(rest[0]), rest[1]
+
+    batch, channels, count = sources.score.shape
+    few = fits(lifted.numel() * count)
+    if few:
+        seen = see(lifted, left_out)
+    else:
+        rows = [(lifted, -1), (left_out, -1)]
+        seen = map_rows(see_values, rows, row_elements=batch * channels * count, dim=2)
+    weights, total = seen[:2]
+    if uniform:
+        everywhere = _uniform_row(sources, few)
+        weights = torch.cat([weights, everywhere.expand(-1, channels, -1, -1)], dim=2)
+    # an error in the log is a relative error of the row sum, however large the log
+    wide = wide_dtype(total)
+    node_total = total[..., :nodes]
+    log_total = node_total.masked_fill(node_total == 0, 1).to(wide).log() + log_scale
+    change, log_total_slope = None, log_total
+    if slopes:
+        change, log_total_slope = seen[2][:, :, :nodes], seen[3][..., :nodes].to(wide)
+    return VirtualTargets(
+        weights=weights if few else None,
+        slopes=change if few or change is None else change.flatten(1, 2),
+        values=sources.values if few else weights.flatten(1, 2),
+        log_total=log_total,
+        log_total_slope=log_total_slope,
+        top_total=None if top is None else total[..., -1:],
+        top_log_scale=top_log_scale,
+    )
+
+
+def _uniform_row(sources: Sources, as_weights: bool) -> Tensor:
+    """The target at infinity of a phi that grows like z: it weighs all sources alike.
+
+    -> (B, 1, 1, source), or its mean (B, 1, 1, M)
+    """
+    ones = torch.ones_like(sources.score[:, :1]).unsqueeze(2)
+    if sources.mask is not None:
+        ones = ones * sources.mask[:, None, None, :]
+    weights = ones * reciprocal(ones.sum(-1, keepdim=True))
+    return weights if as_weights else sources.weigh(weights)
