@@ -43,7 +43,7 @@ class ContextAggregation(nn.Module):
         mask: Tensor | None = None,
         exclude_self: bool | None = None,
     ) -> Tensor:
-        """x (B, C, H, W), coefficients (B or 1, H * W, sources) -> (B, out_channels, H, W).
+        """Add context to x (B, C, H, W) by coefficients (B or 1, H * W, sources).
 
         With `source` (B, C, H', W') the context comes from that map instead of from x itself.
         `mask` (B, H, W) of the map that context comes from: True where a neuron may be context.

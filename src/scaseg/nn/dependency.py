@@ -32,8 +32,11 @@ class Dependency(nn.Module, ABC):
         values: Tensor,
         source_mask: Tensor | None,
     ) -> Tensor:
-        """(B, C, H, W), (B, C, H', W') or None for the same map, (B, source, M), (B, source)
-        -> context of every target (B, target, M), or (B, 1, M) where all have the same."""
+        """Return the context of every target, (B, target, M), or (B, 1, M) if all have the same.
+
+        target (B, C, H, W), source (B, C, H', W') or None for the same map, values (B, source, M),
+        source_mask (B, source).
+        """
 
     @abstractmethod
     def coefficients(

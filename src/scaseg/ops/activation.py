@@ -58,9 +58,7 @@ RELU = Activation("relu", torch.relu, _step, "sorted", exponential_tail=False)
 SIGMOID = Activation(
     "sigmoid", torch.sigmoid, _sigmoid_slope, "interpolated", exponential_tail=True, saturates=True
 )
-SOFTPLUS = Activation(
-    "softplus", _softplus, torch.sigmoid, "interpolated", exponential_tail=True
-)
+SOFTPLUS = Activation("softplus", _softplus, torch.sigmoid, "interpolated", exponential_tail=True)
 
 ACTIVATIONS = {phi.name: phi for phi in (IDENTITY, EXP, RELU, SIGMOID, SOFTPLUS)}
 
@@ -70,18 +68,15 @@ def tail(dtype: torch.dtype) -> float:
     return math.ceil(-math.log(torch.finfo(dtype).eps)) + 3.0  # float64: 40, float32: 19
 
 
-def rescale(
-    target_score: Tensor, peak: Tensor, activation: Activation
-) -> tuple[Tensor, Tensor | None]:
+def lift(target_score: Tensor, peak: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
     """Lift targets whose coefficients are all tiny to where they can be computed.
 
     Where phi(z) is e^z, phi(s + t) = e^(s - s') phi(s' + t) for every source at once, so a row
     may be computed at s' = max(s, -peak - tail) and multiplied by e^(s - s') afterwards (a single
     channel need not: the factor cancels in the mean). `peak` is the largest source score that
-    counts for the target, a constant to autograd. Returns s' and s - s' (None: nothing to undo).
+    counts for the target, a constant to autograd. Returns s' and s - s'.
     """
-    if not activation.exponential_tail:
-        return target_score, None
+    assert activation.exponential_tail
     if activation is EXP:
         lifted = torch.zeros_like(target_score) - peak  # e^(s + t) is e^s e^t everywhere
         # keep NaN visible: the score cancels, a NaN in it must not

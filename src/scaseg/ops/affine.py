@@ -1,6 +1,6 @@
 """Selective context in O(n) for phi = identity, the paper read literally: two moments do it all.
 
-    sum_j (s_i + t_j) c_j = s_i C + T,     C = sum_j c_j,     T = sum_j t_j c_j
+sum_j (s_i + t_j) c_j = s_i C + T,     C = sum_j c_j,     T = sum_j t_j c_j
 """
 
 from __future__ import annotations

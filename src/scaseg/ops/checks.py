@@ -95,7 +95,7 @@ def check_coefficients(values: Tensor, coefficients: Tensor, exclude_self: bool)
     ):
         raise ValueError(
             f"coefficients has shape {_shape(coefficients)} but values {_shape(values)} call for "
-            f"({batch} or 1, target, {sources}): one row for each target, one column for each source"
+            f"({batch} or 1, target, {sources}): a row for each target, a column for each source"
         )
     check_exclude_self(exclude_self, coefficients.shape[1], sources)
 
@@ -114,7 +114,9 @@ def _check_bound(score_bound: float, target_score: Tensor, source_score: Tensor)
         raise ValueError(f"score_bound is {score_bound!r}; give a finite number >= 0, or None")
     if not _values_can_be_read(target_score):
         return
-    largest = max(float(score.detach().abs().max()) for score in (target_score, source_score) if score.numel())
+    largest = max(
+        float(score.detach().abs().max()) for score in (target_score, source_score) if score.numel()
+    )
     if largest > score_bound * (1 + 1e-6):  # NaN passes: it is shown in the result
         raise ValueError(
             f"scores reach {largest:g} but score_bound promises {score_bound:g}; "

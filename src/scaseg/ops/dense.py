@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import Activation, rescale
+from scaseg.ops.activation import Activation, lift
 from scaseg.ops.row_sum import reciprocal
 from scaseg.ops.sources import empty_to_zero, hide_masked, strongest
 
@@ -59,7 +59,9 @@ def dense_coefficients(
     first, top, second = strongest(source_score, source_mask)
     # a target that is itself the strongest source sees only the second strongest
     peak = first if own is None else torch.where(own == top, second, first)  # (B, R, target)
-    lifted, log_scale = rescale(target_score, peak, activation)
+    lifted, log_scale = target_score, None
+    if activation.exponential_tail:
+        lifted, log_scale = lift(target_score, peak, activation)
     scale = row_scale(log_scale, channel_weight)  # (B or 1, R, target or 1) or None
 
     left_out = _left_out(own, source_mask, source_score.shape[-1])
@@ -90,7 +92,7 @@ def _left_out(own: Tensor | None, source_mask: Tensor | None, sources: int) -> T
 
 
 def row_scale(log_scale: Tensor | None, channel_weight: Tensor | None) -> Tensor | None:
-    """Weigh the channels of each row against each other: w_r times the factor `rescale` took out.
+    """Weigh the channels of each row against each other: w_r times the factor `lift` took out.
 
     Channels of one row must be put on one scale before they are added up; what is common to
     them cancels in the mean. log_scale (B, R, target), channel_weight (R,) -> (B or 1, R, target

@@ -39,7 +39,9 @@ def choose_backend(targets: int, sources: int) -> Choice:
     """
     pairs = targets * sources
     if pairs <= DENSE_UP_TO:
-        return Choice("dense", f"{targets} x {sources} coefficients are few: writing them is faster")
+        return Choice(
+            "dense", f"{targets} x {sources} coefficients are few: writing them is faster"
+        )
     return Choice("linear", f"{targets} x {sources} coefficients are many: none is written out")
 
 
@@ -90,21 +92,31 @@ def selective_context(
 
     dtype = working_dtype(values, target_score, source_score)
     with torch.autocast(values.device.type, enabled=False):
-        arguments = {
-            "activation": phi,
-            "channel_weight": None if channel_weight is None else channel_weight.to(dtype),
-            "own": torch.arange(sources, device=values.device) if exclude_self else None,
-            "source_mask": source_mask,
-        }
-        if backend == "linear":
-            arguments["score_bound"] = score_bound
-        compute = linear_context if backend == "linear" else dense_context
-        context = compute(
-            values.to(dtype),
-            _channels_first(target_score).to(dtype),
-            _channels_first(source_score).to(dtype),
-            **arguments,
-        )
+        own = torch.arange(sources, device=values.device) if exclude_self else None
+        weight = None if channel_weight is None else channel_weight.to(dtype)
+        target = _channels_first(target_score).to(dtype)
+        source = _channels_first(source_score).to(dtype)
+        if backend == "dense":
+            context = dense_context(
+                values.to(dtype),
+                target,
+                source,
+                activation=phi,
+                channel_weight=weight,
+                own=own,
+                source_mask=source_mask,
+            )
+        else:
+            context = linear_context(
+                values.to(dtype),
+                target,
+                source,
+                activation=phi,
+                channel_weight=weight,
+                own=own,
+                source_mask=source_mask,
+                score_bound=score_bound,
+            )
     return context.to(values.dtype)
 
 

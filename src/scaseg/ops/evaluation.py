@@ -63,9 +63,7 @@ class Mix(Function):
         own: Tensor | None,
     ) -> Tensor:
         samples = values if weights is None else weights.flatten(1, 2) @ values
-        ctx.save_for_backward(
-            basis, share, extra, own_share, weights, slopes, values, own, samples
-        )
+        ctx.save_for_backward(basis, share, extra, own_share, weights, slopes, values, own, samples)
         context = _mix(basis, share, extra) @ samples
         if own_share is not None:
             context.addcmul_(own_share, values if own is None else own, value=-1)

@@ -62,7 +62,7 @@ def cardinal_basis(x: Tensor, nodes: int) -> Tensor:
 
     (...) -> (..., nodes): basis @ samples interpolates what was sampled at the nodes.
     """
-    return CardinalBasis.apply(x, nodes)  # type: ignore[no-any-return]
+    return CardinalBasis.apply(x, nodes)
 
 
 class CardinalBasis(Function):

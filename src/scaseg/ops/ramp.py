@@ -31,8 +31,7 @@ class RampSum(Function):
         anchored[:, 1:] = steps.cumsum(1)
         weakest = score.gather(1, (heard - 1).clamp(min=0))
         lift = (target_score + weakest).masked_fill(heard == 0, 0)
-        total = lift.unsqueeze(-1) * _look_up(prefix, heard) + _look_up(anchored, heard)
-        return total
+        return lift.unsqueeze(-1) * _look_up(prefix, heard) + _look_up(anchored, heard)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
@@ -114,9 +113,13 @@ def ramp_context(
             )
         if channel_weight is not None:
             channel, channel_total = channel * channel_weight[r], channel_total * channel_weight[r]
-        weighted, total = (channel, channel_total) if r == 0 else (
-            weighted + channel,
-            total + channel_total,
+        weighted, total = (
+            (channel, channel_total)
+            if r == 0
+            else (
+                weighted + channel,
+                total + channel_total,
+            )
         )
     # a NaN score has no place in the order: it could hide behind the sources it is compared with
     hidden_nan = source_score.detach().isnan().flatten(1).any(1, keepdim=True)

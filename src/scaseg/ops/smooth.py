@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import EXP, Activation, rescale
+from scaseg.ops.activation import EXP, Activation, lift
 from scaseg.ops.chunks import map_rows
 from scaseg.ops.dense import dense_context, row_scale
 from scaseg.ops.evaluation import Interpolate, Mix
@@ -34,7 +34,7 @@ def smooth_context(
     """Interpolate the context of every target; shapes as in `dense_context`."""
     sources = Sources(*hide_masked(values, source_score, source_mask), source_mask)
     first, strongest_source, second = strongest(sources.score, source_mask)  # (B, R, 1) each
-    lifted, log_scale = rescale(target_score, first, activation)  # (B, R, target) each
+    lifted, log_scale = lift(target_score, first, activation)  # (B, R, target) each
     if activation is EXP:
         interval = Interval(-first, torch.ones_like(first), None, nodes=1)
     elif score_bound is not None:
@@ -62,6 +62,7 @@ def smooth_context(
         uniform=mean_score is not None,
         slopes=lifted.requires_grad,
     )
+    seen_from_top = virtual.top
 
     def interpolate(
         lifted: Tensor,  # (B, R, target), as is log_scale
@@ -78,6 +79,7 @@ def smooth_context(
         total = torch.exp(log_total).to(capped.dtype)  # (B, R, target): sums of coefficients
         fall = None
         if mean_score is not None:
+            assert interval.ceiling is not None
             # above the ceiling phi(z) = z: context - mean falls like 1 / (s + mean score), and
             # the sum grows like it. Select before dividing: below, this could be 0 / 0
             above = torch.where(lifted > interval.ceiling, lifted, interval.ceiling)
@@ -85,20 +87,22 @@ def smooth_context(
             total = total / fall
 
         others = total
-        if own is not None:
+        if seen_from_top is not None:
+            assert own is not None
+            assert own_score is not None
             own_coefficient = activation.phi(lifted + own_score)
-            is_top = own == top.source
-            others = torch.where(is_top, virtual.top_total, total - own_coefficient)
-            log_scale = torch.where(is_top, virtual.top_log_scale, log_scale)
+            is_top = own == seen_from_top.source
+            others = torch.where(is_top, seen_from_top.total, total - own_coefficient)
+            log_scale = torch.where(is_top, seen_from_top.log_scale, log_scale)
         scale = row_scale(log_scale, channel_weight)
         row_total = (others if scale is None else others * scale).sum(1, keepdim=True)
         factor = reciprocal(row_total) if scale is None else reciprocal(row_total) * scale
 
         share = factor * total  # (B, R, target): how much of each channel's context
         extra, own_share = [], None  # shares of the rows that are not interpolated
-        if own is not None:
+        if seen_from_top is not None:
             share = share.masked_fill(is_top, 0)
-            extra.append((factor * virtual.top_total).masked_fill(~is_top, 0))
+            extra.append((factor * seen_from_top.total).masked_fill(~is_top, 0))
             own_share = (factor * own_coefficient).masked_fill(is_top, 0).sum(1).unsqueeze(-1)
         if fall is not None:
             extra.append(share * (1 - fall))
@@ -119,7 +123,13 @@ def smooth_context(
     if virtual.weights is not None:
         return interpolate(lifted, log_scale, own, own_score, None)[0]
     own_values = None if own is None else sources.values
-    rows = [(lifted, -1), (log_scale, -1), (own, -1), (own_score, -1), (own_values, 1)]
+    rows: list[tuple[Tensor | None, int]] = [
+        (lifted, -1),
+        (log_scale, -1),
+        (own, -1),
+        (own_score, -1),
+        (own_values, 1),
+    ]
     elements = lifted.shape[0] * lifted.shape[1] * interval.nodes
     return map_rows(interpolate, rows, row_elements=elements, dim=1)[0]
 

@@ -41,9 +41,7 @@ def hide_masked(
     )
 
 
-def strongest(
-    source_score: Tensor, source_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
+def strongest(source_score: Tensor, source_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the largest score of each channel, where it stands, and the second largest.
 
     source_score (B, R, source) -> three tensors (B, R, 1), constants to autograd. Where no such
@@ -62,4 +60,5 @@ def strongest(
 
 
 def empty_to_zero(score: Tensor) -> Tensor:
+    """Replace the -inf that stands for "no such source" by a number that can be worked with."""
     return score.masked_fill(score == -torch.inf, 0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import Activation, rescale, tail
+from scaseg.ops.activation import Activation, lift, tail
 from scaseg.ops.chunks import fits, map_rows
 from scaseg.ops.interpolation import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
 from scaseg.ops.precision import wide_dtype
@@ -69,6 +69,14 @@ class TopRow(NamedTuple):
     peak: Tensor  # the strongest source that it sees
 
 
+class TopSums(NamedTuple):
+    """What the top row sees; (B, R, 1) each."""
+
+    source: Tensor
+    total: Tensor
+    log_scale: Tensor
+
+
 class VirtualTargets(NamedTuple):
     """The nodes of an interval, then the top row and the uniform row where they are needed.
 
@@ -81,8 +89,7 @@ class VirtualTargets(NamedTuple):
     values: Tensor  # (B, source, M)
     log_total: Tensor  # (B, R, nodes): log of the sums of coefficients, in the wide dtype
     log_total_slope: Tensor
-    top_total: Tensor | None  # (B, R, 1), as is the next: of the top row
-    top_log_scale: Tensor | None
+    top: TopSums | None
 
 
 def look(
@@ -98,10 +105,10 @@ def look(
     """Compute what the virtual targets see; the slopes only if a gradient will ask for them."""
     nodes = interval.nodes
     score = interval.middle + interval.half * chebyshev_nodes(nodes, interval.half)
-    lifted, log_scale = rescale(score, peak, activation)  # (B, R, nodes)
+    lifted, log_scale = lift(score, peak, activation)  # (B, R, nodes)
     left_out = top_log_scale = None
     if top is not None:
-        top_lifted, top_log_scale = rescale(top.score, top.peak, activation)
+        top_lifted, top_log_scale = lift(top.score, top.peak, activation)
         lifted = torch.cat([lifted, top_lifted], dim=-1)
         nothing = torch.full_like(top.source, -1).expand_as(score)  # no source has this index
         left_out = torch.cat([nothing, top.source], dim=-1)
@@ -133,9 +140,12 @@ def look(
     if few:
         seen = see(lifted, left_out)
     else:
-        rows = [(lifted, -1), (left_out, -1)]
+        rows: list[tuple[Tensor | None, int]] = [(lifted, -1), (left_out, -1)]
         seen = map_rows(see_values, rows, row_elements=batch * channels * count, dim=2)
     weights, total = seen[:2]
+    top_sums = None
+    if top is not None and top_log_scale is not None:
+        top_sums = TopSums(top.source, total[..., -1:], top_log_scale)
     if uniform:
         everywhere = _uniform_row(sources, few)
         weights = torch.cat([weights, everywhere.expand(-1, channels, -1, -1)], dim=2)
@@ -152,8 +162,7 @@ def look(
         values=sources.values if few else weights.flatten(1, 2),
         log_total=log_total,
         log_total_slope=log_total_slope,
-        top_total=None if top is None else total[..., -1:],
-        top_log_scale=top_log_scale,
+        top=top_sums,
     )
 
 
