@@ -130,8 +130,9 @@ def aggregate(
     """Give each target the mean of all sources, weighted by coefficients that you supply.
 
     values (B, source, M), coefficients (B or 1, target, source), source_mask (B, source) ->
-    (B, target, M). Coefficients may be negative; a row whose sum is under a thousandth of its
-    magnitude is divided by that thousandth instead, and a row in which nothing counts gives 0.
+    (B, target, M). Coefficients may be negative; where a row's sum is under a thousandth of its
+    magnitude, a guard leads the result to 0 instead of to infinity (`scaseg.ops.row_sum`). A row
+    in which nothing counts gives 0.
 
     >>> import torch
     >>> aggregate(torch.tensor([[[1.0], [3.0], [5.0]]]), torch.ones(1, 3, 3)).flatten().tolist()

@@ -72,12 +72,12 @@ def weighted_mean(values: Tensor, coefficients: Tensor, counts: Tensor) -> Tenso
     coefficients = torch.where(counts, coefficients, torch.zeros_like(coefficients))
     total = coefficients.sum(-1, keepdim=True)
     floor = GUARD * coefficients.detach().abs().sum(-1, keepdim=True)
-    sign = torch.where(total.detach() < 0, -1.0, 1.0)
-    total = torch.where(total.abs() < floor, sign * floor, total)
-    empty = total == 0
-    weights = coefficients / torch.where(empty, torch.ones_like(total), total)
+    unsafe = total.abs() <= floor
+    one = torch.ones_like(total)
+    guarded = total / torch.where(floor == 0, one, floor) ** 2
+    inverse = torch.where(unsafe, guarded, one / torch.where(unsafe, one, total))
     used = torch.where(counts.any(1).unsqueeze(-1), values, torch.zeros_like(values))
-    return torch.where(empty, torch.zeros_like(weights), weights) @ used
+    return (coefficients * inverse) @ used
 
 
 def reference_context(

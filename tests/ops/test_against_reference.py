@@ -1,0 +1,99 @@
+"""dense and linear give the reference's values and every gradient of it, in float64."""
+
+import itertools
+
+import pytest
+import torch
+
+from tests.ops.cases import (
+    ACTIVATION_NAMES,
+    EXACT,
+    SMOOTH,
+    Case,
+    assert_agree,
+    outputs_and_grads,
+    random_case,
+    relative_error,
+)
+
+
+def tolerance(activation: str) -> float:
+    return 1e-8 if activation in SMOOTH else 1e-9
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("n", [1, 2, 3, 63, 257])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_backends_agree_with_reference(activation, channels, n, batch):
+    for masked, targets in itertools.product([False, True], [None, n + 4]):
+        case = random_case(
+            n,
+            batch=batch,
+            channels=channels,
+            masked=masked,
+            targets=targets,
+            activation=activation,
+        )
+        expected = outputs_and_grads(case, "reference")
+        note = f"masked={masked} targets={targets}"
+        assert_agree(outputs_and_grads(case, "dense"), expected, 1e-9, note)
+        assert_agree(outputs_and_grads(case, "linear"), expected, tolerance(activation), note)
+        # a promise takes the interpolated path however few targets there are
+        promised = outputs_and_grads(case, "linear", score_bound=8.0)
+        assert_agree(promised, expected, tolerance(activation), note)
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("low", [-60.0, -1e4])
+def test_rows_whose_coefficients_are_all_tiny(activation, channels, low):
+    """Here the error must be small beside each row, not only beside the largest."""
+    case = random_case(257, channels=channels, activation=activation)
+    ramp = torch.linspace(low, 3, 257, dtype=torch.float64)
+    case.target_score.copy_(ramp.view(1, -1, *[1] * (case.target_score.dim() - 2)))
+    expected = outputs_and_grads(case, "reference")
+    for backend in ("dense", "linear"):
+        found = outputs_and_grads(case, backend)
+        assert_agree(found, expected, tolerance(activation))
+        error = (found["context"] - expected["context"]).abs().amax(-1)
+        size = expected["context"].abs().amax(-1)
+        assert (error <= tolerance(activation) * size).all()
+
+
+@pytest.mark.parametrize("activation", EXACT)
+def test_exact_forms_do_not_interpolate(activation):
+    """Exact means rounding: the error does not depend on how far the scores spread."""
+    case = random_case(257, scale=30.0, activation=activation)
+    found, expected = (outputs_and_grads(case, name) for name in ("linear", "reference"))
+    assert relative_error(found["context"], expected["context"]) < 1e-12
+
+
+def test_single_channel_may_be_given_with_or_without_its_axis():
+    case = random_case(63)
+    flat = outputs_and_grads(case, "linear")
+    wide = Case(
+        **{
+            **case.__dict__,
+            "target_score": case.target_score.unsqueeze(-1),
+            "source_score": case.source_score.unsqueeze(-1),
+        }
+    )
+    for name, tensor in outputs_and_grads(wide, "linear").items():
+        assert torch.equal(tensor.reshape(flat[name].shape), flat[name]), name
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+def test_scores_of_another_dtype_than_values(backend):
+    """Autocast gives bfloat16 values and float32 scores: the result follows the values."""
+    from scaseg import selective_context
+
+    case = random_case(300, dtype=torch.float32)
+    expected = selective_context(
+        case.values, case.target_score, case.source_score, backend=backend
+    )
+    found = selective_context(
+        case.values.bfloat16(), case.target_score, case.source_score, backend=backend
+    )
+    assert found.dtype == torch.bfloat16
+    assert relative_error(found, expected) < 2**-7

@@ -1,0 +1,204 @@
+"""Rows that break careless implementations."""
+
+import pytest
+import torch
+
+from scaseg.ops import aggregate, selective_context
+from scaseg.ops.row_sum import GUARD, reciprocal
+from tests.ops.cases import (
+    ACTIVATION_NAMES,
+    SMOOTH,
+    assert_agree,
+    outputs_and_grads,
+    random_case,
+    relative_error,
+)
+
+BACKENDS = ("reference", "dense", "linear")
+
+
+def assert_finite(result):
+    for name, tensor in result.items():
+        assert tensor.isfinite().all(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_nothing_to_listen_to_gives_zero(backend, activation, channels):
+    alone = random_case(1, batch=2, channels=channels, activation=activation)
+    masked = random_case(9, batch=2, channels=channels, activation=activation, masked=True)
+    masked.source_mask.fill_(False)
+    for case in (alone, masked):
+        result = outputs_and_grads(case, backend)
+        assert_finite(result)
+        for name, tensor in result.items():
+            assert (tensor == 0).all(), name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_relu_row_that_hears_nothing_gives_zero(backend):
+    case = random_case(9, batch=2, activation="relu")
+    case.target_score[:, 4] = -100
+    result = outputs_and_grads(case, backend)
+    assert_finite(result)
+    assert (result["context"][:, 4] == 0).all()
+    assert (result["context"][:, 3] != 0).any()
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("n", [2, 40, 257])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(
+    "kind", ["50", "1e4", "equal", "target outlier", "source outlier", "both", "zero weight"]
+)
+def test_extreme_scores(backend, activation, n, channels, kind):
+    case = random_case(n, channels=channels, activation=activation)
+    s, t = case.target_score, case.source_score
+    if kind == "50":
+        s.mul_(25).clamp_(-50, 50)
+        t.mul_(25).clamp_(-50, 50)
+    elif kind == "1e4":
+        s.mul_(5e3).clamp_(-1e4, 1e4)
+        t.mul_(5e3).clamp_(-1e4, 1e4)
+    elif kind == "equal":
+        s.fill_(0.3)
+        t.fill_(-0.1)
+    elif kind == "target outlier":
+        s[:, 0] += 1e4
+    elif kind == "source outlier":
+        t[:, 0] += 30
+    elif kind == "both":
+        s[:, 0] -= 1e4
+        t[:, 0] += 1e4
+    elif kind == "zero weight":
+        case.channel_weight[0] = 0
+    expected = outputs_and_grads(case, "reference")
+    found = outputs_and_grads(case, backend)
+    assert_finite(expected)
+    assert_finite(found)
+    assert_agree(found, expected, 1e-8 if activation in SMOOTH else 1e-9)
+    in_float32 = outputs_and_grads(case.to(torch.float32), backend)
+    assert_finite(in_float32)
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ["exp", "sigmoid", "softplus", "relu"])
+def test_a_dominant_neuron_loses_no_digits(backend, activation):
+    """Total minus own would give 4e-2 here in float32 (exp)."""
+    case = random_case(200, activation=activation, dtype=torch.float32)
+    case.source_score[:, 7] += 20
+    case.target_score[:, 7] -= 25
+    exact = outputs_and_grads(case.to(torch.float64), "reference")["context"]
+    found = outputs_and_grads(case, backend)["context"]
+    assert relative_error(found[:, 7], exact[:, 7]) < 3e-6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_identity_sums_that_cross_zero_stay_finite(backend):
+    """s runs through the point where the row sums vanish, and exactly over it."""
+    case = random_case(101, activation="identity")
+    case.source_score.copy_(torch.linspace(-1, 1, 101))
+    case.target_score.copy_(torch.linspace(-1e-2, 1e-2, 101))
+    result = outputs_and_grads(case, backend)
+    assert_finite(result)
+    assert result["context"].abs().max() <= case.values.abs().max() / GUARD
+    assert_agree(result, outputs_and_grads(case, "reference"), 1e-9)
+
+
+def test_the_guard_changes_nothing_where_sums_are_safe():
+    """Literal division, wherever the sum is at least GUARD of the sum of magnitudes."""
+    case = random_case(101, activation="identity")
+    a = case.target_score.unsqueeze(2) + case.source_score.unsqueeze(1)
+    a.diagonal(dim1=1, dim2=2).fill_(0)
+    total = a.sum(-1, keepdim=True)
+    safe = (total.abs() >= GUARD * a.abs().sum(-1, keepdim=True)).squeeze(-1)
+    assert 90 < safe.sum() <= 101
+    literal = (a @ case.values) / total
+    for backend in ("dense", "linear"):
+        found = selective_context(
+            case.values,
+            case.target_score,
+            case.source_score,
+            activation="identity",
+            backend=backend,
+        )
+        assert relative_error(found[safe], literal[safe]) < 1e-10
+
+
+def test_the_guard_limits_a_matrix_of_the_users():
+    values = torch.tensor([[[1.0], [-1.0], [2.0]]])
+    coefficients = torch.tensor([[[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 7.0]]])
+    context = aggregate(values, coefficients)
+    # row 0: (-1 + 2) / 2; row 1: nothing counts; row 2: a sum of 0
+    torch.testing.assert_close(context.flatten(), torch.tensor([0.5, 0.0, 0.0]))
+
+
+def test_the_guard_is_continuous():
+    """1 / sum up to the floor, then down to 0 in a straight line; nowhere more than 1 / floor."""
+    floor = GUARD * 2.0
+    magnitude = torch.full((5,), 2.0)
+    total = torch.tensor([2 * floor, floor, floor / 2, 0.0, -floor / 2])
+    expected = torch.tensor([0.5, 1.0, 0.5, 0.0, -0.5]) / floor
+    torch.testing.assert_close(reciprocal(total, magnitude), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("where", ["values", "target_score", "source_score"])
+def test_nan_in_nan_out(backend, activation, where):
+    case = random_case(150, activation=activation)
+    getattr(case, where)[0, 5] = torch.nan
+    case.target_score[0, 0] = 50  # hears everything, whatever the activation
+    context = outputs_and_grads(case, backend)["context"]
+    if where == "target_score":
+        assert context[0, 5].isnan().all()
+        others = torch.arange(150) != 5
+        assert context[0, others].isfinite().all(), "one bad score must not spoil other rows"
+    else:
+        assert context[0, 0].isnan().all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_what_is_masked_does_not_matter_at_all(backend, activation):
+    """Not its value, not its score, not even NaN; and it gets no gradient."""
+    case = random_case(70, activation=activation, masked=True, targets=33)
+    expected = outputs_and_grads(case, backend)
+    case.values[~case.source_mask] = torch.nan
+    case.source_score[~case.source_mask] = torch.nan
+    found = outputs_and_grads(case, backend)
+    for name in ("context", "grad target_score"):
+        torch.testing.assert_close(found[name], expected[name])
+    for name in ("grad values", "grad source_score"):
+        assert (found[name][~case.source_mask] == 0).all(), name
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_a_padded_batch_gives_what_single_images_give(activation):
+    small, large = (random_case(n, activation=activation) for n in (90, 130))
+    padded = [
+        torch.cat([getattr(small, name), 99 * torch.ones_like(getattr(large, name)[:, :40])], 1)
+        for name in ("values", "target_score", "source_score")
+    ]
+    mask = torch.ones(2, 130, dtype=torch.bool)
+    mask[0, 90:] = False
+    together = selective_context(
+        *(
+            torch.cat([pad, getattr(large, name)])
+            for pad, name in zip(padded, ("values", "target_score", "source_score"), strict=True)
+        ),
+        activation=activation,
+        source_mask=mask,
+        backend="linear",
+    )
+    for image, case in ((together[:1, :90], small), (together[1:], large)):
+        alone = selective_context(
+            case.values,
+            case.target_score,
+            case.source_score,
+            activation=activation,
+            backend="linear",
+        )
+        torch.testing.assert_close(image, alone, rtol=1e-9, atol=1e-10)
