@@ -26,7 +26,7 @@ test: $(READY)
 
 # No network and no installation: whatever Python and torch are there.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -c pyproject.toml $(ARGS)
+	PYTHONPATH=src $(PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider tests/gpu $(ARGS)
 
 bench: $(READY)
 	$(BIN)/scaseg bench $(ARGS)

@@ -1,11 +1,22 @@
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("repeatable")
+try:  # a machine lent for its GPU may not have it, and those tests do not use it
+    from hypothesis import HealthCheck, settings
+except ImportError:
+    pass
+else:
+    settings.register_profile(
+        "repeatable",
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: needs a CUDA device; run with `make test-gpu`")
 
 
 @pytest.fixture(autouse=True)

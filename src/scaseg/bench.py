@@ -124,14 +124,14 @@ def _measure(
     return Measurement(
         contender=name,
         neurons=neurons,
-        forward=_seconds(forward, repeats, device),
-        both=_seconds(both, repeats, device),
+        forward=seconds(forward, repeats, device),
+        both=seconds(both, repeats, device),
         forward_memory=forward_memory,
         both_memory=both_memory,
     )
 
 
-def _seconds(work: Callable[[], None], repeats: int, device: torch.device) -> float:
+def seconds(work: Callable[[], None], repeats: int, device: torch.device) -> float:
     """Return the median time of one call; short calls are repeated until they can be timed."""
     calls, elapsed = 1, _elapsed(work, 1, device)
     while elapsed < 0.02:

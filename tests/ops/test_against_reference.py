@@ -89,9 +89,7 @@ def test_scores_of_another_dtype_than_values(backend):
     from scaseg import selective_context
 
     case = random_case(300, dtype=torch.float32)
-    expected = selective_context(
-        case.values, case.target_score, case.source_score, backend=backend
-    )
+    expected = selective_context(case.values, case.target_score, case.source_score, backend=backend)
     found = selective_context(
         case.values.bfloat16(), case.target_score, case.source_score, backend=backend
     )

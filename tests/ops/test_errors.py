@@ -23,7 +23,10 @@ score = torch.randn(2, 6)
         ({"source_score": score[:, :5]}, r"source_score has shape \(2, 5\).*call for \(2, 6\)"),
         ({"source_score": torch.randn(2, 6, 2)}, r"source_score has shape \(2, 6, 2\)"),
         ({"target_score": torch.randn(2, 6, 0), "source_score": torch.randn(2, 6, 0)}, "0 pair"),
-        ({"target_score": torch.randn(2, 4)}, "4 targets are not the 6 sources.*exclude_self=False"),
+        (
+            {"target_score": torch.randn(2, 4)},
+            "4 targets are not the 6 sources.*exclude_self=False",
+        ),
         ({"channel_weight": torch.ones(2)}, r"channel_weight has shape \(2,\).*give shape \(1,\)"),
         ({"channel_weight": torch.tensor([-0.5])}, r"negative entry \(-0.5\).*softplus or exp"),
         ({"source_mask": torch.ones(2, 6)}, "source_mask is torch.float32; give a bool tensor"),

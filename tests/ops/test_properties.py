@@ -17,9 +17,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 def draw(seed, n, scale, activation, channels, **options):
     torch.manual_seed(seed)
-    return random_case(
-        n, batch=2, scale=scale, activation=activation, channels=channels, **options
-    )
+    return random_case(n, batch=2, scale=scale, activation=activation, channels=channels, **options)
 
 
 def context(case, backend, **changes):
@@ -77,9 +75,7 @@ def test_a_mean_stays_within_what_it_averages(
 
 
 @given(seeds, sizes, scales, channels, backends, st.floats(-500, 500))
-def test_exp_does_not_see_a_constant_added_to_a_target(
-    seed, n, scale, channels, backend, constant
-):
+def test_exp_does_not_see_a_constant_added_to_a_target(seed, n, scale, channels, backend, constant):
     case = draw(seed, n, scale, "exp", channels)
     shifted = context(case, backend, target_score=case.target_score + constant)
     torch.testing.assert_close(shifted, context(case, backend), rtol=1e-8, atol=1e-8)

@@ -99,9 +99,10 @@ class DotDependency(Dependency):
 
     def __init__(self, channels: int, *, key_channels: int = 64) -> None:
         super().__init__()
-        # PyTorch's initialisation: scores well under 1, so that training starts near the average
+        # PyTorch's initialisation: scores well under 1, so that training starts near the average.
+        # A bias of the key would add the same to all scores of a row, and cancel.
         self.query = nn.Conv2d(channels, key_channels, kernel_size=1)
-        self.key = nn.Conv2d(channels, key_channels, kernel_size=1)
+        self.key = nn.Conv2d(channels, key_channels, kernel_size=1, bias=False)
 
     def _query_and_key(self, target: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
         query = self.query(target).flatten(2).transpose(1, 2)

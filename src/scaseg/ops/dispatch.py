@@ -17,9 +17,9 @@ from scaseg.ops.precision import working_dtype
 Backend = Literal["auto", "dense", "linear"]
 BACKENDS = ("auto", "dense", "linear")
 
-# Up to this many coefficients writing them out beats interpolating, forward and backward, on the
+# Up to this many coefficients writing them out is faster than not, forward and backward, on the
 # CPU (benchmarks/crossover.py; docs/log.md has the numbers).
-DENSE_UP_TO = 128 * 128
+DENSE_UP_TO = 320 * 320
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,89 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import scaseg
+from scaseg.cli import main
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "scaseg.cli", *arguments], capture_output=True, text=True
+    )
+
+
+def test_version():
+    assert run("--version").stdout == f"scaseg {scaseg.__version__}\n"
+
+
+def test_help_does_not_wait_for_torch():
+    script = "import sys, scaseg.cli\ntry: scaseg.cli.main(['--help'])\nexcept SystemExit: pass\n"
+    script += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "scaseg bench" in done.stdout
+    assert time.perf_counter() - start < 5  # half a second on a machine that does nothing else
+
+
+@pytest.mark.parametrize("command", ["bench"])
+def test_every_command_has_help_with_an_example(command):
+    assert "example: scaseg" in run(command, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "error: the following arguments are required: COMMAND; see scaseg --help"),
+        (["frob"], "error: COMMAND: invalid choice: 'frob' (choose from 'bench'); see scaseg"),
+        (["bench", "--sizes", "x"], "error: --sizes: 'x'; give whole numbers >= 1 separated"),
+        (["bench", "--sizes", "64,,3"], "error: --sizes: '64,,3'; give whole numbers >= 1"),
+        (["bench", "--channels", "0"], "error: --channels: '0'; give a whole number >= 1"),
+        (["bench", "--nothing"], "error: unrecognized arguments: --nothing; see scaseg --help"),
+        (["bench", "--device", "tpu"], "error: --device: invalid choice: 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 1
+
+
+def test_bench_measures_everything_side_by_side(capsys):
+    main(["bench", "--sizes", "32,200", "--channels", "8", "--repeats", "1", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    names = [row["contender"] for row in report["rows"] if row["neurons"] == 200]
+    assert names == [
+        "reference (K=64)",
+        "dense",
+        "linear",
+        "attention (SDPA)",
+        "two 1x1 convolutions",
+    ]
+    assert all(0 < row["forward"] < row["both"] for row in report["rows"])
+
+
+def test_bench_prints_a_table(capsys):
+    main(["bench", "--sizes", "16", "--channels", "4", "--repeats", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any("linear" in line and "ms" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+def test_interruption_is_130(monkeypatch):
+    import scaseg.bench
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scaseg.bench, "run", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        main(["bench"])
+    assert stop.value.code == 130

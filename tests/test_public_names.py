@@ -1,0 +1,32 @@
+"""The public API is a list: a name that disappears is noticed here first."""
+
+import pytest
+
+import scaseg
+
+
+def test_the_list():
+    assert set(scaseg.__all__) == {
+        "SelectiveContext",
+        "ContextAggregation",
+        "DependencyPredictor",
+        "selective_context",
+        "aggregate",
+        "choose_backend",
+    }
+    assert set(scaseg.__all__) <= set(dir(scaseg))
+
+
+@pytest.mark.parametrize("name", scaseg.__all__)
+def test_each_can_be_had_and_is_described(name):
+    assert getattr(scaseg, name).__doc__
+
+
+def test_subpackages_come_along():
+    assert scaseg.ops.selective_context is scaseg.selective_context
+    assert scaseg.nn.SelectiveContext is scaseg.SelectiveContext
+
+
+def test_what_is_not_there_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        scaseg.nothing  # noqa: B018
