@@ -122,7 +122,7 @@ def test_a_matrix_that_does_not_fit(monkeypatch):
     monkeypatch.setattr(module, "available_memory", lambda device: 2**30)
     block = SelectiveContext(4, hidden=8)
     with pytest.raises(
-        ValueError, match="16384 x 16384 coefficients take 1 GiB .* 1 GiB are free on cpu; use dep"
+        ValueError, match=r"16384 x 16384 coefficients take 1 GiB .* 1 GiB are free on cpu; use dep"
     ):
         block.coefficients(torch.zeros(1, 4, 128, 128))
     assert block.coefficients(torch.zeros(1, 4, 16, 16)).shape == (1, 256, 256)

@@ -1,7 +1,6 @@
 """Numerical differentiation: no formula of ours is involved."""
 
 import pytest
-import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from scaseg.ops import selective_context
