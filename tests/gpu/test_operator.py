@@ -44,7 +44,7 @@ def test_agrees_with_the_reference(activation, dtype, channels, n):
 def test_blocks_do_not_wait_and_fit_in_a_graph(dependency, pair_channels):
     """Nothing depends on data: no synchronisation, and a CUDA graph replays it."""
     block = SelectiveContext(
-        32, dependency=dependency, hidden=32, pair_channels=pair_channels
+        32, dependency=dependency, hidden=32, pair_channels=pair_channels, backend="linear"
     ).cuda()
     x = torch.randn(2, 32, 40, 50, device="cuda")
     with torch.no_grad():

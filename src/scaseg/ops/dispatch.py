@@ -17,9 +17,10 @@ from scaseg.ops.precision import working_dtype
 Backend = Literal["auto", "dense", "linear"]
 BACKENDS = ("auto", "dense", "linear")
 
-# Up to this many coefficients writing them out is faster than not, forward and backward, on the
-# CPU (benchmarks/crossover.py; docs/log.md has the numbers).
-DENSE_UP_TO = 320 * 320
+# Up to this many coefficients writing them out is faster than not, forward and backward: on the
+# CPU by benchmarks/crossover.py; on a GPU, where linear is a matter of launches and dense one of
+# memory, by `scaseg bench --device cuda` (docs/log.md has the numbers).
+DENSE_UP_TO = {"cpu": 320 * 320, "cuda": 4096 * 4096}
 
 _log = logging.getLogger(__name__)
 
@@ -31,18 +32,17 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_backend(targets: int, sources: int) -> Choice:
-    """Say which backend "auto" takes for a map of this size, and why.
+def choose_backend(targets: int, sources: int, device: str = "cpu") -> Choice:
+    """Say which backend "auto" takes for a map of this size on this kind of device, and why.
 
     >>> choose_backend(56 * 56, 56 * 56).backend
     'linear'
     """
-    pairs = targets * sources
-    if pairs <= DENSE_UP_TO:
-        return Choice(
-            "dense", f"{targets} x {sources} coefficients are few: writing them is faster"
-        )
-    return Choice("linear", f"{targets} x {sources} coefficients are many: none is written out")
+    limit = DENSE_UP_TO.get(device, DENSE_UP_TO["cpu"])
+    pairs = f"{targets} x {sources} coefficients on {device}"
+    if targets * sources <= limit:
+        return Choice("dense", f"{pairs} are at most {limit}: writing them out is faster")
+    return Choice("linear", f"{pairs} are more than {limit}: none is written out")
 
 
 def selective_context(
@@ -85,7 +85,7 @@ def selective_context(
     )
     targets, sources = target_score.shape[1], values.shape[1]
     if backend == "auto":
-        choice = choose_backend(targets, sources)
+        choice = choose_backend(targets, sources, values.device.type)
         backend = choice.backend
         if not torch.compiler.is_compiling():
             _log.debug("selective_context: %s: %s", choice.backend, choice.reason)
