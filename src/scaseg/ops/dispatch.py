@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.linear import linear_context
 from scaseg.ops.precision import working_dtype
 
-Backend = Literal["auto", "dense", "linear"]
 BACKENDS = ("auto", "dense", "linear")
 
 # Up to this many coefficients writing them out is faster than not, forward and backward: on the
@@ -28,7 +27,7 @@ _log = logging.getLogger(__name__)
 class Choice(NamedTuple):
     """A backend and the reason for it."""
 
-    backend: Literal["dense", "linear"]
+    backend: str
     reason: str
 
 
@@ -38,11 +37,19 @@ def choose_backend(targets: int, sources: int, device: str = "cpu") -> Choice:
     >>> choose_backend(56 * 56, 56 * 56).backend
     'linear'
     """
-    limit = DENSE_UP_TO.get(device, DENSE_UP_TO["cpu"])
+    backend, limit = _fastest(targets, sources, device), _limit(device)
     pairs = f"{targets} x {sources} coefficients on {device}"
-    if targets * sources <= limit:
-        return Choice("dense", f"{pairs} are at most {limit}: writing them out is faster")
-    return Choice("linear", f"{pairs} are more than {limit}: none is written out")
+    if backend == "dense":
+        return Choice(backend, f"{pairs} are at most {limit}: writing them out is faster")
+    return Choice(backend, f"{pairs} are more than {limit}: none is written out")
+
+
+def _fastest(targets: int, sources: int, device: str) -> str:
+    return "dense" if targets * sources <= _limit(device) else "linear"
+
+
+def _limit(device: str) -> int:
+    return DENSE_UP_TO.get(device, DENSE_UP_TO["cpu"])
 
 
 def selective_context(
@@ -85,10 +92,11 @@ def selective_context(
     )
     targets, sources = target_score.shape[1], values.shape[1]
     if backend == "auto":
-        choice = choose_backend(targets, sources, values.device.type)
-        backend = choice.backend
-        if not torch.compiler.is_compiling():
-            _log.debug("selective_context: %s: %s", choice.backend, choice.reason)
+        device = values.device.type
+        backend = _fastest(targets, sources, device)
+        # not while compiling: to spell a symbolic size out would pin it
+        if not torch.compiler.is_compiling() and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("selective_context: %s: %s", *choose_backend(targets, sources, device))
 
     dtype = working_dtype(values, target_score, source_score)
     with torch.autocast(values.device.type, enabled=False):
