@@ -33,9 +33,11 @@ score = torch.randn(2, 6)
         ({"source_mask": torch.ones(2, 5, dtype=torch.bool)}, r"call for \(2, 6\)"),
         ({"activation": "tanh"}, "activation is 'tanh'; choose one of identity, exp, relu"),
         ({"backend": "triton"}, "backend is 'triton'; choose one of auto, dense, linear"),
-        ({"score_bound": -1.0}, "score_bound is -1.0; give a finite number >= 0, or None"),
+        ({"score_bound": -1.0}, "score_bound is -1.0; give a number from 0 to 1000, or None"),
+        ({"score_bound": 1e17}, "score_bound is 1e.17; give a number from 0 to 1000"),
+        ({"score_bound": "wide"}, "score_bound is 'wide'; give a number, or None"),
         ({"score_bound": float("inf")}, "score_bound is inf"),
-        ({"score_bound": 1e-3}, "scores reach .* but score_bound promises 0.001; squash them"),
+        ({"score_bound": 1e-3}, "target_score reaches .* but score_bound promises 0.001; squash"),
         ({"source_score": score.to("meta")}, "source_score is on meta but values on cpu"),
         ({"source_mask": torch.ones(2, 6, dtype=torch.bool, device="meta")}, "source_mask is on"),
     ],
@@ -74,7 +76,10 @@ def test_aggregate(coefficients, options, message):
         ({"hidden": 0}, "hidden is 0"),
         ({"pair_channels": 0}, "pair_channels is 0"),
         ({"pair_channels": 2, "activation": "identity"}, "one channel in disguise"),
-        ({"score_bound": 0.0}, "score_bound is 0.0; give a positive number"),
+        ({"score_bound": 0.0}, "score_bound is 0.0; give a positive number up to 1000, or None"),
+        ({"score_bound": "a"}, "score_bound is 'a'; give a positive number"),
+        ({"dependency": "dot", "key_channels": 0}, "key_channels is 0; give a whole number >= 1"),
+        ({"channels": True}, "channels is True"),
     ],
 )
 def test_block_options(options, message):
@@ -89,13 +94,33 @@ def test_block_options(options, message):
         (torch.randn(4, 3, 3), {}, r"x has shape \(4, 3, 3\)"),
         (torch.randn(2, 4, 0, 3), {}, "a map without neurons"),
         (torch.randn(2, 4, 3, 3), {"source": torch.randn(1, 4, 3, 3)}, "source has a batch of 1"),
-        (torch.randn(2, 4, 3, 3), {"mask": torch.ones(2, 3, 3)}, "mask has dtype torch.float32"),
+        (
+            torch.randn(2, 4, 3, 3),
+            {"mask": torch.ones(2, 3, 3)},
+            "mask is torch.float32",
+        ),
         (
             torch.randn(2, 4, 3, 3),
             {"mask": torch.ones(2, 24, 24, dtype=torch.bool)},
             r"mask has shape \(2, 24, 24\).*resized to the feature map",
         ),
-        (torch.randn(2, 4, 3, 3), {"coefficients": torch.rand(2, 8, 9)}, "8 targets"),
+        (torch.randn(2, 4, 3, 3), {"mask": [True]}, "mask is list; give a bool tensor"),
+        ([1.0], {}, "x is a list; give a tensor"),
+        (
+            torch.randn(2, 4, 3, 3),
+            {"source": torch.randn(2, 4, 3, 3, dtype=torch.float64)},
+            "source has dtype torch.float64 but x torch.float32",
+        ),
+        (
+            torch.randn(2, 4, 3, 3),
+            {"coefficients": torch.rand(2, 8, 9)},
+            "coefficients have 8 rows but x has 9 neurons",
+        ),
+        (
+            torch.randn(2, 4, 3, 3),
+            {"coefficients": torch.rand(1, 1, 6), "source": torch.randn(2, 4, 2, 3)},
+            "coefficients have 1 rows but x has 9 neurons",
+        ),
     ],
 )
 def test_block_inputs(x, options, message):

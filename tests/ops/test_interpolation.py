@@ -91,15 +91,16 @@ def test_the_stated_tolerance_holds_for_the_range_that_came(activation, spread):
 def test_an_outlying_target_costs_no_nodes(outlier):
     """Beyond what the sources can tell apart, every score is the same."""
     from scaseg.ops.activation import SIGMOID, lift
-    from scaseg.ops.sources import Sources, strongest
+    from scaseg.ops.problem import Problem
+    from scaseg.ops.sources import strongest
     from scaseg.ops.virtual import measured_interval
 
-    t = torch.randn(1, 1, 100, dtype=torch.float64)
-    s = torch.randn(1, 1, 100, dtype=torch.float64)
+    t = torch.randn(1, 1, 1000, dtype=torch.float64)
+    s = torch.randn(1, 1, 1000, dtype=torch.float64)
     s[..., 3] = outlier
-    lifted, _ = lift(s, strongest(t, None)[0], SIGMOID)
-    interval = measured_interval(lifted, Sources(torch.zeros(1, 100, 1), t, None))
-    assert interval.nodes < 400
+    lifted, _ = lift(s, strongest(t, None).score, SIGMOID)
+    interval = measured_interval(lifted, Problem(torch.zeros(1, 1000, 1), s, t, SIGMOID))
+    assert 100 < interval.nodes < 400
 
 
 def test_a_broken_promise_is_harmless_where_it_cannot_be_seen():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dispatch import aggregate
 
 
@@ -25,8 +26,7 @@ class ContextAggregation(nn.Module):
         super().__init__()
         out_channels = channels if out_channels is None else out_channels
         for name, value in (("channels", channels), ("out_channels", out_channels)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; give a whole number >= 1")
+            check_whole_number(name, value, 1)
         self.channels = channels
         self.out_channels = out_channels
         self.identity = nn.Conv2d(channels, out_channels, kernel_size=1, bias=False)  # W_d
@@ -50,6 +50,12 @@ class ContextAggregation(nn.Module):
         The diagonal is left out where context comes from x, unless exclude_self says otherwise.
         """
         self._check(x, source)
+        neurons = x.shape[-2] * x.shape[-1]
+        if coefficients.dim() == 3 and coefficients.shape[1] != neurons:
+            raise ValueError(
+                f"coefficients have {coefficients.shape[1]} rows but x has {neurons} neurons; "
+                "give one row for each neuron of x"
+            )
         context = aggregate(
             self._values(x, source),
             coefficients,
@@ -74,6 +80,8 @@ class ContextAggregation(nn.Module):
         for name, tensor in (("x", x), ("source", source)):
             if tensor is None:
                 continue
+            if not isinstance(tensor, Tensor):
+                raise ValueError(f"{name} is a {type(tensor).__name__}; give a tensor")
             if tensor.dim() != 4 or tensor.shape[1] != self.channels:
                 raise ValueError(
                     f"{name} has shape {tuple(tensor.shape)}; this block was made for feature "
@@ -86,6 +94,8 @@ class ContextAggregation(nn.Module):
                 f"source has a batch of {source.shape[0]} but x of {x.shape[0]}; give each image "
                 "its source"
             )
+        if source is not None and source.dtype != x.dtype:
+            raise ValueError(f"source has dtype {source.dtype} but x {x.dtype}; convert one")
 
 
 def _neurons(feature_map: Tensor) -> Tensor:
@@ -98,8 +108,9 @@ def flat_mask(mask: Tensor | None, feature_map: Tensor) -> Tensor | None:
     if mask is None:
         return None
     batch, _, height, width = feature_map.shape
-    if mask.dtype != torch.bool:
-        raise ValueError(f"mask has dtype {mask.dtype}; give bool, True where a neuron is real")
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"mask is {found}; give a bool tensor, True where a neuron is real")
     if mask.dim() == 4 and mask.shape[1] == 1:
         mask = mask.squeeze(1)
     if mask.shape != (batch, height, width):

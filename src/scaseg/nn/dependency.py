@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from scaseg.nn.predictor import DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.attention import dot_coefficients, dot_context
+from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import dense_coefficients
 from scaseg.ops.dispatch import check_backend, selective_context
 from scaseg.ops.uniform import uniform_context
@@ -99,6 +100,7 @@ class DotDependency(Dependency):
 
     def __init__(self, channels: int, *, key_channels: int = 64) -> None:
         super().__init__()
+        check_whole_number("key_channels", key_channels, 1)
         # PyTorch's initialisation: scores well under 1, so that training starts near the average.
         # A bias of the key would add the same to all scores of a row, and cancel.
         self.query = nn.Conv2d(channels, key_channels, kernel_size=1)

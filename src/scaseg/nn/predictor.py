@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.ops.activation import ACTIVATIONS
+from scaseg.ops.checks import LARGEST_BOUND, check_whole_number
 
 # Smooth activations get scores within this bound: 32 virtual targets then do in float32,
 # whatever the image, and a source can still outweigh another one 10,000 times.
@@ -53,10 +54,14 @@ class DependencyPredictor(nn.Module):
             ("hidden", hidden, 1),
             ("pair_channels", pair_channels, 1),
         ):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}; give a whole number >= {least}")
-        if score_bound is not None and not 0 < score_bound < math.inf:
-            raise ValueError(f"score_bound is {score_bound!r}; give a positive number, or None")
+            check_whole_number(name, value, least)
+        if score_bound is not None and not (
+            isinstance(score_bound, (int, float)) and 0 < score_bound <= LARGEST_BOUND
+        ):
+            raise ValueError(
+                f"score_bound is {score_bound!r}; give a positive number up to {LARGEST_BOUND:g}, "
+                "or None"
+            )
         if activation == "identity" and pair_channels > 1:
             raise ValueError(
                 "pair_channels > 1 with activation='identity' is one channel in disguise: "
@@ -73,7 +78,7 @@ class DependencyPredictor(nn.Module):
         if pair_channels > 1:
             self.raw_channel_weight = nn.Parameter(torch.empty(pair_channels))
         self.activation = activation
-        interpolated = ACTIVATIONS[activation].form == "interpolated" and activation != "exp"
+        interpolated = ACTIVATIONS[activation].form == "interpolated"
         self.score_bound = score_bound if interpolated else None
         self.reset_parameters()
 

@@ -90,6 +90,7 @@ class SelectiveContext(ContextAggregation):
         source (B, C, H', W'): take the context from that map; then nothing is a neuron's own.
         """
         self._check(x, source)
+        source_mask = flat_mask(mask, x if source is None else source)
         if self.dependency is None:
             if coefficients is not None:
                 raise ValueError(
@@ -105,7 +106,6 @@ class SelectiveContext(ContextAggregation):
                 mask=mask,
                 exclude_self=source is None and not self.dependency.keeps_own,
             )
-        source_mask = flat_mask(mask, x if source is None else source)
         return self._add(
             x, self.dependency.context(x, source, self._values(x, source), source_mask)
         )
@@ -146,6 +146,8 @@ class SelectiveContext(ContextAggregation):
         """
         self._check(x, source)
         height, width = x.shape[-2:]
+        if not (isinstance(row, int) and isinstance(col, int)):
+            raise ValueError(f"(row, col) = ({row!r}, {col!r}); give whole numbers")
         if not (0 <= row < height and 0 <= col < width):
             raise ValueError(
                 f"(row, col) = ({row}, {col}) lies outside the feature map of {height} x {width}; "
@@ -167,7 +169,7 @@ class SelectiveContext(ContextAggregation):
 
 
 def _check_memory(x: Tensor, targets: int, sources: int) -> None:
-    needed = 4 * x.shape[0] * targets * sources
+    needed = max(4, x.element_size()) * x.shape[0] * targets * sources
     available = available_memory(x.device)
     # scores, coefficients and masks stand side by side while the matrix is made
     if available is not None and 3 * needed > available:

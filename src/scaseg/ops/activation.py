@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Which O(n) form computes the sums of phi(s_i + t_j): ops/README.md derives all three.
-Form = Literal["affine", "sorted", "interpolated"]
+# How the sums of phi(s_i + t_j) are had in O(n); ops/README.md derives all four. "constant": the
+# context does not depend on the target; "interpolated": it does, smoothly.
+Form = Literal["affine", "sorted", "constant", "interpolated"]
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,20 @@ class Activation:
 
     name: str
     phi: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]  # phi'; only the interpolated form asks
     form: Form
-    # phi(z) -> e^z as z -> -inf: such rows can be rescaled so that they never underflow
-    exponential_tail: bool
-    # phi(z) -> 1 (True) or -> z (False) as z -> +inf; only the interpolated form asks
+    slope: Callable[[Tensor], Tensor] | None = None  # phi'; for the interpolated form
+    # phi(z) -> 1 (True) or -> z (False) as z -> +inf; for the interpolated form
     saturates: bool = False
-    # the coefficients can be negative, so their sum can cross zero
-    signed: bool = False
+
+    @property
+    def exponential_tail(self) -> bool:
+        """phi(z) -> e^z as z -> -inf: rows can be rescaled so that they never underflow."""
+        return self.form in ("constant", "interpolated")
+
+    @property
+    def signed(self) -> bool:
+        """Coefficients can be negative, so their sum can cross zero."""
+        return self.form == "affine"
 
 
 def _softplus(z: Tensor) -> Tensor:
@@ -46,19 +53,11 @@ def _sigmoid_slope(z: Tensor) -> Tensor:
     return value * (1 - value)
 
 
-def _step(z: Tensor) -> Tensor:
-    return (z > 0).to(z.dtype)
-
-
-IDENTITY = Activation(
-    "identity", _identity, torch.ones_like, "affine", exponential_tail=False, signed=True
-)
-EXP = Activation("exp", torch.exp, torch.exp, "interpolated", exponential_tail=True)
-RELU = Activation("relu", torch.relu, _step, "sorted", exponential_tail=False)
-SIGMOID = Activation(
-    "sigmoid", torch.sigmoid, _sigmoid_slope, "interpolated", exponential_tail=True, saturates=True
-)
-SOFTPLUS = Activation("softplus", _softplus, torch.sigmoid, "interpolated", exponential_tail=True)
+IDENTITY = Activation("identity", _identity, "affine")
+EXP = Activation("exp", torch.exp, "constant")
+RELU = Activation("relu", torch.relu, "sorted")
+SIGMOID = Activation("sigmoid", torch.sigmoid, "interpolated", _sigmoid_slope, saturates=True)
+SOFTPLUS = Activation("softplus", _softplus, "interpolated", torch.sigmoid)
 
 ACTIVATIONS = {phi.name: phi for phi in (IDENTITY, EXP, RELU, SIGMOID, SOFTPLUS)}
 
@@ -73,14 +72,13 @@ def lift(target_score: Tensor, peak: Tensor, activation: Activation) -> tuple[Te
 
     Where phi(z) is e^z, phi(s + t) = e^(s - s') phi(s' + t) for every source at once, so a row
     may be computed at s' = max(s, -peak - tail) and multiplied by e^(s - s') afterwards (a single
-    channel need not: the factor cancels in the mean). `peak` is the largest source score that
-    counts for the target, a constant to autograd. Returns s' and s - s'.
+    channel need not: the factor cancels in the mean). For exp, which is e^z everywhere, s' is
+    -peak. `peak` is the largest source score that counts for the target, a constant to autograd.
+    Returns s' and s - s'.
     """
-    assert activation.exponential_tail
-    if activation is EXP:
-        lifted = torch.zeros_like(target_score) - peak  # e^(s + t) is e^s e^t everywhere
-        # keep NaN visible: the score cancels, a NaN in it must not
-        lifted = torch.where(target_score.isnan(), target_score, lifted)
+    if activation.form == "constant":
+        # the score cancels; a NaN in it must not
+        lifted = torch.where(target_score.isnan(), target_score, -peak)
     else:
         lifted = torch.maximum(target_score, -peak - tail(target_score.dtype))
     return lifted, target_score - lifted

@@ -1,45 +1,34 @@
 """Selective context with the coefficients written out: n_target x n_source of them.
 
 The obvious version for everyday sizes, the only one for coefficients that a user supplies, and
-the row-by-row fallback of the linear forms.
+the row-by-row fallback of the interpolated form.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from scaseg.ops.activation import Activation, lift
+from scaseg.ops.problem import Problem
 from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import empty_to_zero, hide_masked, strongest
+from scaseg.ops.sources import empty_to_zero, strongest
 
 
-def dense_context(
-    values: Tensor,
-    target_score: Tensor,
-    source_score: Tensor,
-    *,
-    activation: Activation,
-    channel_weight: Tensor | None,
-    own: Tensor | None,
-    source_mask: Tensor | None,
-) -> Tensor:
-    """Give each target the mean of the sources, weighted by its coefficients.
-
-    values (B, source, M), target_score (B, R, target), source_score (B, R, source),
-    channel_weight (R,), own (target,): the source that is the target itself, source_mask
-    (B, source) -> (B, target, M). All floating tensors share one dtype, float32 or wider.
-    """
-    values, source_score = hide_masked(values, source_score, source_mask)
+def dense_context(problem: Problem) -> Tensor:
+    """Give each target the mean of the sources, weighted by its coefficients: (B, target, M)."""
+    problem = problem.hide_masked(score=0)
     coefficients = dense_coefficients(
-        target_score,
-        source_score,
-        activation=activation,
-        channel_weight=channel_weight,
-        own=own,
-        source_mask=source_mask,
+        problem.target_score,
+        problem.source_score,
+        activation=problem.activation,
+        channel_weight=problem.channel_weight,
+        own=problem.own,
+        source_mask=problem.source_mask,
     )
-    return weighted_mean(values, coefficients, signed=activation.signed)
+    return weighted_mean(problem.values, coefficients, signed=problem.activation.signed)
 
 
 def dense_coefficients(
@@ -53,30 +42,31 @@ def dense_coefficients(
 ) -> Tensor:
     """Write out a_ij = sum_r w_r phi(s_ir + t_jr), 0 at j = own and at masked sources.
 
-    Shapes as in `dense_context` -> (B, target, source). Rows that would under- or overflow are
+    Shapes as in `Problem` -> (B, target, source). Rows that would under- or overflow are
     multiplied by a constant, which no weighted mean can see; exp rows always are, by 1 / max.
     """
-    first, top, second = strongest(source_score, source_mask)
-    # a target that is itself the strongest source sees only the second strongest
-    peak = first if own is None else torch.where(own == top, second, first)  # (B, R, target)
     lifted, log_scale = target_score, None
     if activation.exponential_tail:
+        top = strongest(source_score, source_mask)
+        peak = top.score
+        if own is not None:  # a target that is itself the strongest sees only the second strongest
+            peak = torch.where(own == top.source, top.second_score, top.score)
         lifted, log_scale = lift(target_score, peak, activation)
     scale = row_scale(log_scale, channel_weight)  # (B or 1, R, target or 1) or None
-
     left_out = _left_out(own, source_mask, source_score.shape[-1])
 
-    coefficients = torch.zeros((), dtype=lifted.dtype, device=lifted.device)
-    for r in range(source_score.shape[1]):
+    def channel(r: int) -> Tensor:
         score = lifted[:, r].unsqueeze(-1) + source_score[:, r].unsqueeze(-2)
         # phi(-inf) = 0 for all but the identity; taken out afterwards, an own score far above
         # the peak could overflow first
         if left_out is not None and not activation.signed:
             score = score.masked_fill(left_out, -torch.inf)
         term = activation.phi(score)
-        if scale is not None:
-            term = term * scale[:, r].unsqueeze(-1)
-        coefficients = term if r == 0 else coefficients + term
+        return term if scale is None else term * scale[:, r].unsqueeze(-1)
+
+    coefficients = channel(0)
+    for r in range(1, source_score.shape[1]):
+        coefficients = coefficients + channel(r)
     if left_out is not None and activation.signed:
         coefficients = coefficients.masked_fill(left_out, 0)
     return coefficients
@@ -105,8 +95,9 @@ def row_scale(log_scale: Tensor | None, channel_weight: Tensor | None) -> Tensor
     if weight is not None:
         largest = largest.masked_fill(weight == 0, -torch.inf)  # it must not dwarf the others
     largest = empty_to_zero(largest.amax(1, keepdim=True))
-    # only a channel of weight 0 can exceed the largest: the clamp keeps 0 * e^... from being NaN
-    factor = torch.exp((log_scale - largest).clamp(max=30))
+    # only a channel of weight 0 can exceed the largest, and overflow: 0 * inf would be NaN
+    most = math.log(torch.finfo(log_scale.dtype).max) - 20
+    factor = torch.exp((log_scale - largest).clamp(max=most))
     return factor if weight is None else factor * weight
 
 

@@ -13,6 +13,7 @@ from scaseg.ops.checks import check_coefficients, check_scores, check_values
 from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.linear import linear_context
 from scaseg.ops.precision import working_dtype
+from scaseg.ops.problem import Problem
 
 BACKENDS = ("auto", "dense", "linear")
 
@@ -73,8 +74,9 @@ def selective_context(
 
     exclude_self leaves out j = i (the paper); turn it off when the sources are another image.
     score_bound promises |s|, |t| <= bound, so that nothing depends on the data and the operator
-    compiles, exports and graphs; without it the range is measured. A promise that is broken
-    raises in eager mode on the CPU; elsewhere such scores count as being at the bound.
+    compiles, exports and graphs; without it the range is measured. A broken promise raises in
+    eager mode on the CPU; elsewhere sigmoid and softplus take such scores to be at the bound (the
+    other activations need no bound).
     backend: "dense" holds target x source coefficients, "linear" never does; "auto" chooses by
     size (`choose_backend` says what and why).
 
@@ -91,6 +93,9 @@ def selective_context(
         values, target_score, source_score, channel_weight, exclude_self, source_mask, score_bound
     )
     targets, sources = target_score.shape[1], values.shape[1]
+    if values.shape[0] == 0 or targets == 0:  # nothing to compute, but something to differentiate
+        nothing = values.sum() + target_score.sum() + source_score.sum()
+        return values.new_zeros(values.shape[0], targets, values.shape[2]) + 0 * nothing
     if backend == "auto":
         device = values.device.type
         backend = _fastest(targets, sources, device)
@@ -100,31 +105,17 @@ def selective_context(
 
     dtype = working_dtype(values, target_score, source_score)
     with torch.autocast(values.device.type, enabled=False):
-        own = torch.arange(sources, device=values.device) if exclude_self else None
-        weight = None if channel_weight is None else channel_weight.to(dtype)
-        target = _channels_first(target_score).to(dtype)
-        source = _channels_first(source_score).to(dtype)
-        if backend == "dense":
-            context = dense_context(
-                values.to(dtype),
-                target,
-                source,
-                activation=phi,
-                channel_weight=weight,
-                own=own,
-                source_mask=source_mask,
-            )
-        else:
-            context = linear_context(
-                values.to(dtype),
-                target,
-                source,
-                activation=phi,
-                channel_weight=weight,
-                own=own,
-                source_mask=source_mask,
-                score_bound=score_bound,
-            )
+        problem = Problem(
+            values=values.to(dtype),
+            target_score=_channels_first(target_score).to(dtype),
+            source_score=_channels_first(source_score).to(dtype),
+            activation=phi,
+            channel_weight=None if channel_weight is None else channel_weight.to(dtype),
+            own=torch.arange(sources, device=values.device) if exclude_self else None,
+            source_mask=source_mask,
+            score_bound=score_bound,
+        )
+        context = dense_context(problem) if backend == "dense" else linear_context(problem)
     return context.to(values.dtype)
 
 

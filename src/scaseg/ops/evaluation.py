@@ -8,6 +8,8 @@ none, nor do the sampled slopes; a second backward pass differentiates both as i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,19 +20,26 @@ class Interpolate(Function):
     """Interpolate one number for each target.
 
     score (B, R, target), basis (B, R, target, nodes), samples and slopes (B, R, nodes)
-    -> (B, R, target)
+    -> (B, R, target). Without slopes it is a constant in the score, here and in Mix.
     """
 
     @staticmethod
-    def forward(ctx, score: Tensor, basis: Tensor, samples: Tensor, slopes: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(basis, slopes)
-        ctx.dtype = score.dtype
+    def forward(score: Tensor, basis: Tensor, samples: Tensor, slopes: Tensor | None) -> Tensor:
         return (basis @ samples.unsqueeze(-1)).squeeze(-1)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        score, basis, _, slopes = inputs
+        ctx.save_for_backward(basis, slopes)
+        ctx.dtype = score.dtype
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         basis, slopes = ctx.saved_tensors
-        grad_score = grad * (basis @ slopes.unsqueeze(-1)).squeeze(-1)
+        if slopes is None:
+            grad_score = torch.zeros_like(grad)
+        else:
+            grad_score = grad * (basis @ slopes.unsqueeze(-1)).squeeze(-1)
         return grad_score.to(ctx.dtype), None, (grad.unsqueeze(2) @ basis).squeeze(2), None
 
 
@@ -44,14 +53,14 @@ class Mix(Function):
         sum_r [basis_r share_r, extra_r] @ (weights_r @ values) - own_share * own
 
     score, share (B, R, target); basis (B, R, target, nodes); extra (B, R, target, E); own_share
-    (B, target, 1); own (B, target, M), by default the values -> (B, target, M). With weights=None
-    the products are done: values are the samples, flat (B, R * (nodes + E), M), slopes likewise.
-    One function, because each product passes through all of (n, M): memory is what it costs.
+    (B, target, 1); own (B, target, M), by default the values -> (B, target, M), and the samples,
+    which are not differentiable. With weights=None the products are done: values are the samples,
+    flat (B, R * (nodes + E), M), slopes likewise. One function, because each product passes
+    through all of (n, M): memory is what it costs.
     """
 
     @staticmethod
-    def forward(  # type: ignore[no-untyped-def]
-        ctx,
+    def forward(
         score: Tensor,
         basis: Tensor,
         share: Tensor,
@@ -61,22 +70,29 @@ class Mix(Function):
         slopes: Tensor | None,
         values: Tensor,
         own: Tensor | None,
-    ) -> Tensor:
-        samples = values if weights is None else weights.flatten(1, 2) @ values
-        ctx.save_for_backward(basis, share, extra, own_share, weights, slopes, values, own, samples)
+    ) -> tuple[Tensor, Tensor]:
+        samples = values.clone() if weights is None else weights.flatten(1, 2) @ values
         context = _mix(basis, share, extra) @ samples
         if own_share is not None:
             context.addcmul_(own_share, values if own is None else own, value=-1)
-        return context
+        return context, samples
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[1:], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 9
         basis, share, extra, own_share, weights, slopes, values, own, samples = ctx.saved_tensors
-        if torch.is_grad_enabled() and weights is not None:
-            samples = weights.flatten(1, 2) @ values  # as saved it is cut off from its inputs
+        if torch.is_grad_enabled():  # as saved the samples are cut off from what they depend on
+            samples = values if weights is None else weights.flatten(1, 2) @ values
         channels, nodes = basis.shape[1], basis.shape[3]
         rows, count = samples, samples.shape[1]
-        needs_score = ctx.needs_input_grad[0]
+        needs_score = ctx.needs_input_grad[0] and slopes is not None
         if needs_score:
             sampled = slopes if weights is None else slopes.flatten(1, 2) @ values
             rows = torch.cat([rows, sampled], dim=1)

@@ -6,6 +6,7 @@ ops/README.md, "Smooth activations", proves the bound that `node_count` inverts.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,11 +35,14 @@ def error_bound(half_range: float, nodes: int) -> float:
     return best
 
 
-def node_count(half_range: float, tolerance: float) -> int:
+def node_count(half_range: float, tolerance: float, at_most: int = 1 << 20) -> int:
     """Return how many nodes meet the tolerance: the fewest, about R log(1/tol) / pi, rounded up.
 
     Rounded to 4k + 3: the table gets one more row, and matrix products like multiples of four.
+    Where more than `at_most` would be needed, however wide the range, it is `at_most`.
     """
+    if not half_range < at_most:  # infinite and NaN ranges too; a node for every 1/pi is too few
+        return at_most
     fewest, enough = 1, 8
     while error_bound(half_range, enough) > tolerance:
         fewest, enough = enough, 2 * enough
@@ -48,7 +52,7 @@ def node_count(half_range: float, tolerance: float) -> int:
             fewest = middle + 1
         else:
             enough = middle
-    return enough + (3 - enough) % 4
+    return min(enough + (3 - enough) % 4, at_most)
 
 
 def chebyshev_nodes(nodes: int, like: Tensor) -> Tensor:
@@ -69,10 +73,7 @@ class CardinalBasis(Function):
     """The barycentric formula: w_k / (x - x_k), divided by the sum over k."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, nodes: int) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x)
-        ctx.nodes = nodes
-        ctx.set_materialize_grads(False)  # a first backward pass asks for none: evaluation.py
+    def forward(x: Tensor, nodes: int) -> Tensor:
         k = torch.arange(nodes, dtype=x.dtype, device=x.device)
         weight = torch.sin((k + 0.5) * (math.pi / nodes)) * (1 - 2 * (k % 2))
         # beyond the range lie only scores that break a promise: they count as being at its end
@@ -82,7 +83,13 @@ class CardinalBasis(Function):
         return terms.div_(terms.sum(-1, keepdim=True))
 
     @staticmethod
-    def backward(ctx, grad: Tensor | None):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.nodes = inputs
+        ctx.save_for_backward(x)
+        ctx.set_materialize_grads(False)  # a first backward pass asks for none: evaluation.py
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
         if grad is None:
             return None, None
         (x,) = ctx.saved_tensors
@@ -95,14 +102,17 @@ class ChebyshevBasis(Function):
     """T_0 .. T_{nodes-1} at x: (...) -> (..., nodes); for derivatives of the cardinal basis."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, nodes: int) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x)
-        ctx.nodes = nodes
+    def forward(x: Tensor, nodes: int) -> Tensor:
         degree = torch.arange(nodes, dtype=x.dtype, device=x.device)
         return torch.cos(torch.acos(x.clamp(-1, 1)).unsqueeze(-1) * degree)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.nodes = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         # d cos(m acos x) is 0/0 at the ends; T'_m written in the T_j is a polynomial everywhere
         basis = ChebyshevBasis.apply(x, ctx.nodes)

@@ -8,12 +8,16 @@ so that every factor is a difference of neighbours, non-negative and exact: noth
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from scaseg.ops.problem import Problem
 from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import hide_masked, strongest
+from scaseg.ops.sources import strongest
 
 
 class RampSum(Function):
@@ -23,42 +27,45 @@ class RampSum(Function):
     """
 
     @staticmethod
-    def forward(ctx, target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(target_score, source_score, values)
+    def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
         score, prefix, heard = _sorted_prefix(target_score, source_score, values)
-        anchored = torch.zeros_like(prefix)
         steps = (score[:, :-1] - score[:, 1:]).unsqueeze(-1) * prefix[:, :-1]
-        anchored[:, 1:] = steps.cumsum(1)
+        anchored = F.pad(steps.cumsum(1), (0, 0, 1, 0))
         weakest = score.gather(1, (heard - 1).clamp(min=0))
         lift = (target_score + weakest).masked_fill(heard == 0, 0)
         return lift.unsqueeze(-1) * _look_up(prefix, heard) + _look_up(anchored, heard)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         target_score, source_score, values = ctx.saved_tensors
-        needs_target, needs_source, needs_values = ctx.needs_input_grad
-        return (
-            (grad * StepSum.apply(target_score, source_score, values)).sum(-1)
-            if needs_target
-            else None,
-            (values * StepSum.apply(source_score, target_score, grad)).sum(-1)
-            if needs_source
-            else None,
-            RampSum.apply(source_score, target_score, grad) if needs_values else None,
-        )
+        grad_target = grad_source = grad_values = None
+        if ctx.needs_input_grad[0]:
+            grad_target = (grad * StepSum.apply(target_score, source_score, values)).sum(-1)
+        if ctx.needs_input_grad[1]:
+            grad_source = (values * StepSum.apply(source_score, target_score, grad)).sum(-1)
+        if ctx.needs_input_grad[2]:
+            grad_values = RampSum.apply(source_score, target_score, grad)
+        return grad_target, grad_source, grad_values
 
 
 class StepSum(Function):
     """N_i = sum of c_j over the sources with s_i + t_j > 0; shapes as in RampSum."""
 
     @staticmethod
-    def forward(ctx, target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(target_score, source_score)
+    def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
         _, prefix, heard = _sorted_prefix(target_score, source_score, values)
         return _look_up(prefix, heard)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         target_score, source_score = ctx.saved_tensors
         return None, None, StepSum.apply(source_score, target_score, grad)
 
@@ -82,46 +89,32 @@ def _look_up(prefix: Tensor, heard: Tensor) -> Tensor:
     return prefix.gather(1, index).masked_fill((heard == 0).unsqueeze(-1), 0)
 
 
-def ramp_context(
-    values: Tensor,
-    target_score: Tensor,
-    source_score: Tensor,
-    *,
-    channel_weight: Tensor | None,
-    own: Tensor | None,
-    source_mask: Tensor | None,
-) -> Tensor:
-    """Look up the context of every target; shapes as in `dense_context`."""
-    values, source_score = hide_masked(values, source_score, source_mask)
-    present = values.new_ones(values.shape[:2]) if source_mask is None else source_mask.to(values)
-    _, top, _ = strongest(source_score, source_mask)  # (B, R, 1)
-    weighted = total = torch.zeros((), dtype=values.dtype, device=values.device)
-    for r in range(source_score.shape[1]):
-        target, source = target_score[:, r], source_score[:, r]  # (B, target), (B, source)
-        channel = RampSum.apply(target, source, values)
-        channel_total = RampSum.apply(target, source, present.unsqueeze(-1)).squeeze(-1)
-        if own is not None:
-            own_coefficient = torch.relu(target + source) * present
-            channel = torch.addcmul(channel, own_coefficient.unsqueeze(-1), values, value=-1)
-            # the row where the own share may dominate is summed directly, as in smooth.py
-            coefficients = torch.relu(target.gather(1, top[:, r]) + source) * present
-            coefficients = coefficients.scatter(1, top[:, r], 0).unsqueeze(1)  # (B, 1, source)
-            place = top[:, r].unsqueeze(-1).expand(-1, -1, values.shape[-1])
-            channel = channel.scatter(1, place, coefficients @ values)
-            channel_total = (channel_total - own_coefficient).scatter(
-                1, top[:, r], coefficients.sum(-1)
-            )
-        if channel_weight is not None:
-            channel, channel_total = channel * channel_weight[r], channel_total * channel_weight[r]
-        weighted, total = (
-            (channel, channel_total)
-            if r == 0
-            else (
-                weighted + channel,
-                total + channel_total,
-            )
-        )
+def ramp_context(problem: Problem) -> Tensor:
+    """Look up the context of every target: (B, target, M)."""
+    problem = problem.hide_masked(score=0)
+    channels = [_channel_sums(problem, r) for r in range(problem.source_score.shape[1])]
+    weighted, total = (sum(sums[1:], start=sums[0]) for sums in zip(*channels, strict=True))
     # a NaN score has no place in the order: it could hide behind the sources it is compared with
-    hidden_nan = source_score.detach().isnan().flatten(1).any(1, keepdim=True)
+    hidden_nan = problem.source_score.detach().isnan().flatten(1).any(1, keepdim=True)
     total = total.masked_fill(hidden_nan, torch.nan)
     return weighted * reciprocal(total).unsqueeze(-1)
+
+
+def _channel_sums(problem: Problem, r: int) -> tuple[Tensor, Tensor]:
+    """Sums of one channel, weighted: of coefficient times value (B, target, M), of coefficients."""
+    values, present = problem.values, problem.present
+    target, source = problem.target_score[:, r], problem.source_score[:, r]
+    weighted = RampSum.apply(target, source, values)
+    total = RampSum.apply(target, source, present.unsqueeze(-1)).squeeze(-1)
+    if problem.own is not None:
+        own = torch.relu(target + source) * present
+        # "total minus own" loses digits only at the strongest source: that row directly
+        top = strongest(problem.source_score[:, r : r + 1], problem.source_mask).source.squeeze(1)
+        direct = (torch.relu(target.gather(1, top) + source) * present).scatter(1, top, 0)
+        row = direct.unsqueeze(1) @ values  # (B, 1, M)
+        weighted = torch.addcmul(weighted, own.unsqueeze(-1), values, value=-1)
+        weighted = weighted.scatter(1, top.unsqueeze(-1).expand_as(row), row)
+        total = (total - own).scatter(1, top, direct.sum(1, keepdim=True))
+    if problem.channel_weight is None:
+        return weighted, total
+    return weighted * problem.channel_weight[r], total * problem.channel_weight[r]

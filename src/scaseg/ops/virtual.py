@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import Activation, lift, tail
+from scaseg.ops.activation import lift, tail
 from scaseg.ops.chunks import fits, map_rows
 from scaseg.ops.interpolation import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
 from scaseg.ops.precision import wide_dtype
+from scaseg.ops.problem import Problem
 from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import Sources, empty_to_zero
+from scaseg.ops.sources import empty_to_zero
 
 # Half the length of the shortest interval: equal scores need some length to be divided by
 SHORTEST = 1.0
@@ -41,19 +41,23 @@ def promised_interval(score_bound: float, *, like: Tensor) -> Interval:
     return Interval(torch.zeros_like(like), torch.full_like(like, half), None, nodes)
 
 
-def measured_interval(lifted: Tensor, sources: Sources) -> Interval:
-    """Find the range of the target scores, up to where nothing changes any more."""
-    weakest = -sources.score.detach()
-    if sources.mask is not None:
-        weakest = weakest.masked_fill(~sources.mask.unsqueeze(1), -torch.inf)
-    ceiling = empty_to_zero(weakest.amax(-1, keepdim=True)) + tail(lifted.dtype)
+def measured_interval(lifted: Tensor, problem: Problem) -> Interval:
+    """Find the range of the target scores, up to where nothing changes any more.
+
+    It gets as many nodes as there are targets where interpolation would need more than that.
+    """
+    weakest = problem.source_score.detach()
+    if problem.source_mask is not None:
+        weakest = weakest.masked_fill(~problem.source_mask.unsqueeze(1), torch.inf)
+    ceiling = tail(lifted.dtype) + empty_to_zero(-weakest.amin(-1, keepdim=True))
     score = torch.minimum(lifted.detach(), ceiling)
     # one NaN score makes one NaN row: it must not take the range, and so all rows, with it
-    low = score.nan_to_num(nan=torch.inf, posinf=torch.inf).amin(-1, keepdim=True)
-    high = score.nan_to_num(nan=-torch.inf, neginf=-torch.inf).amax(-1, keepdim=True)
+    unknown = score.isnan()
+    low = score.masked_fill(unknown, torch.inf).amin(-1, keepdim=True)
+    high = score.masked_fill(unknown, -torch.inf).amax(-1, keepdim=True)
     half = ((high - low) / 2).clamp(min=SHORTEST)
     widest = float(half.max())  # the only place where a GPU must be waited for
-    nodes = node_count(widest, TOLERANCE[lifted.dtype]) if math.isfinite(widest) else 1
+    nodes = node_count(widest, TOLERANCE[lifted.dtype], at_most=lifted.shape[-1])
     return Interval((high + low) / 2, half, ceiling, nodes)
 
 
@@ -88,22 +92,24 @@ class VirtualTargets(NamedTuple):
     slopes: Tensor | None  # derivatives of the nodes' weights in the score
     values: Tensor  # (B, source, M)
     log_total: Tensor  # (B, R, nodes): log of the sums of coefficients, in the wide dtype
-    log_total_slope: Tensor
+    log_total_slope: Tensor | None
     top: TopSums | None
 
 
 def look(
-    sources: Sources,
+    problem: Problem,
     peak: Tensor,
-    activation: Activation,
     interval: Interval,
     *,
     top: TopRow | None,
     uniform: bool,
     slopes: bool,
 ) -> VirtualTargets:
-    """Compute what the virtual targets see; the slopes only if a gradient will ask for them."""
-    nodes = interval.nodes
+    """Compute what the virtual targets see; the slopes only if a gradient will ask for them.
+
+    Masked sources must have score -inf, so that phi is 0 there.
+    """
+    activation, values, nodes = problem.activation, problem.values, interval.nodes
     score = interval.middle + interval.half * chebyshev_nodes(nodes, interval.half)
     lifted, log_scale = lift(score, peak, activation)  # (B, R, nodes)
     left_out = top_log_scale = None
@@ -114,65 +120,59 @@ def look(
         left_out = torch.cat([nothing, top.source], dim=-1)
 
     def see(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
-        pair_score = lifted.unsqueeze(-1) + sources.score.unsqueeze(-2)  # (B, R, row, source)
+        pair_score = lifted.unsqueeze(-1) + problem.source_score.unsqueeze(-2)  # (B, R, row, s)
         if left_out is not None:  # phi(-inf) = 0
             index = torch.arange(pair_score.shape[-1], device=left_out.device)
             pair_score = pair_score.masked_fill(left_out.unsqueeze(-1) == index, -torch.inf)
         coefficients = activation.phi(pair_score)
-        total = sources.total(coefficients)
+        total = coefficients.sum(-1)
         inverse = reciprocal(total).unsqueeze(-1)
+        # divide first: where one source has it all, its gradient then cancels to the last digit
         weights = coefficients * inverse
         if not slopes:
             return weights, total
         # the quotient rule for phi / sum phi, and phi' / phi for log (sum phi)
+        assert activation.slope is not None
         change = activation.slope(pair_score) * inverse
-        growth = sources.total(change)
+        growth = change.sum(-1)
         return weights, total, change - growth.unsqueeze(-1) * weights, growth
 
     def see_values(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
         weights, total, *rest = see(lifted, left_out)
         if not rest:
-            return sources.weigh(weights), total
-        return sources.weigh(weights), total, sources.weigh(rest[0]), rest[1]
+            return weights @ values.unsqueeze(1), total
+        return weights @ values.unsqueeze(1), total, rest[0] @ values.unsqueeze(1), rest[1]
 
-    batch, channels, count = sources.score.shape
-    few = fits(lifted.numel() * count)
+    batch, channels, sources = problem.source_score.shape
+    few = fits(lifted.numel() * sources)
     if few:
         seen = see(lifted, left_out)
     else:
         rows: list[tuple[Tensor | None, int]] = [(lifted, -1), (left_out, -1)]
-        seen = map_rows(see_values, rows, row_elements=batch * channels * count, dim=2)
+        seen = map_rows(see_values, rows, row_elements=batch * channels * sources, dim=2)
     weights, total = seen[:2]
     top_sums = None
     if top is not None and top_log_scale is not None:
         top_sums = TopSums(top.source, total[..., -1:], top_log_scale)
     if uniform:
-        everywhere = _uniform_row(sources, few)
-        weights = torch.cat([weights, everywhere.expand(-1, channels, -1, -1)], dim=2)
+        # the target at infinity of a phi that grows like z: it weighs all sources alike
+        alike = problem.present.view(batch, 1, 1, sources)
+        alike = alike * reciprocal(alike.sum(-1, keepdim=True))
+        row = alike if few else alike @ values.unsqueeze(1)
+        weights = torch.cat([weights, row.expand(-1, channels, -1, -1)], dim=2)
     # an error in the log is a relative error of the row sum, however large the log
     wide = wide_dtype(total)
     node_total = total[..., :nodes]
     log_total = node_total.masked_fill(node_total == 0, 1).to(wide).log() + log_scale
-    change, log_total_slope = None, log_total
+    change = log_total_slope = None
     if slopes:
         change, log_total_slope = seen[2][:, :, :nodes], seen[3][..., :nodes].to(wide)
+        change = change if few else change.flatten(1, 2)
     return VirtualTargets(
         weights=weights if few else None,
-        slopes=change if few or change is None else change.flatten(1, 2),
-        values=sources.values if few else weights.flatten(1, 2),
+        slopes=change,
+        values=values if few else weights.flatten(1, 2),
         log_total=log_total,
         log_total_slope=log_total_slope,
         top=top_sums,
     )
-
-
-def _uniform_row(sources: Sources, as_weights: bool) -> Tensor:
-    """The target at infinity of a phi that grows like z: it weighs all sources alike.
-
-    -> (B, 1, 1, source), or its mean (B, 1, 1, M)
-    """
-    ones = torch.ones_like(sources.score[:, :1]).unsqueeze(2)
-    if sources.mask is not None:
-        ones = ones * sources.mask[:, None, None, :]
-    weights = ones * reciprocal(ones.sum(-1, keepdim=True))
-    return weights if as_weights else sources.weigh(weights)
