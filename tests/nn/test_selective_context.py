@@ -281,3 +281,8 @@ def test_in_bfloat16_throughout(name):
     out = block(torch.randn(2, 6, 15, 15, dtype=torch.bfloat16))
     assert out.dtype == torch.bfloat16
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_an_empty_batch(name):
+    assert make(name)(torch.randn(0, 6, 9, 9)).shape == (0, 6, 9, 9)

@@ -1,5 +1,7 @@
 """Rows that break careless implementations."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -224,3 +226,132 @@ def test_a_padded_batch_gives_what_single_images_give(activation):
             backend="linear",
         )
         torch.testing.assert_close(image, alone, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_masked_sources_set_no_scale(backend, activation):
+    """All visible scores are far below what stands at the masked ones."""
+    case = random_case(30, activation=activation, masked=True, dtype=torch.float32)
+    case.source_score[case.source_mask] -= 90
+    case.target_score.sub_(20)
+    if activation == "identity":
+        case.target_score.add_(500)
+    found = outputs_and_grads(case, backend)
+    assert_finite(found)
+    exact = outputs_and_grads(case.to(torch.float64), "reference")
+    assert relative_error(found["context"], exact["context"]) < 1e-5
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("size", [1e17, 1e200])
+def test_absurd_scores(backend, activation, size):
+    case = random_case(50, activation=activation, scale=size)
+    context = outputs_and_grads(case, backend)["context"]
+    expected = outputs_and_grads(case, "reference")["context"]
+    assert relative_error(context, expected) < 1e-8
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ["sigmoid", "softplus", "exp", "relu"])
+def test_a_source_at_minus_infinity_is_not_heard(backend, activation):
+    case = random_case(80, activation=activation)
+    case.source_score[:, 7] = -torch.inf
+    context = outputs_and_grads(case, backend)["context"]
+    case.source_score[:, 7] = 0
+    masked = torch.ones(1, 80, dtype=torch.bool)
+    masked[:, 7] = False
+    expected = outputs_and_grads(replace(case, source_mask=masked), "reference")["context"]
+    assert relative_error(context, expected) < 1e-8
+
+
+@pytest.mark.parametrize("backend", ["dense", "linear"])
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("bound", [None, 8.0])
+@pytest.mark.parametrize(("batch", "targets"), [(0, None), (2, 0), (0, 0)])
+def test_nothing_to_compute(backend, activation, bound, batch, targets):
+    case = random_case(9, batch=batch, targets=targets, activation=activation)
+    result = outputs_and_grads(case, backend, score_bound=bound)
+    assert result["context"].shape == (batch, 9 if targets is None else targets, 5)
+    assert (result["grad values"] == 0).all()
+
+
+def test_softplus_gradients_carry_no_noise_below_the_ceiling():
+    """A weak source with a huge value: d fall / d mean must be exactly zero there."""
+    case = random_case(257, activation="softplus", scale=2.0, targets=257, dtype=torch.float32)
+    case.values[:, 5] *= 1e8
+    case.source_score[:, 5] -= 20
+    exact = outputs_and_grads(case.to(torch.float64), "reference")["grad source_score"]
+    dense, linear = (outputs_and_grads(case, b)["grad source_score"] for b in ("dense", "linear"))
+    assert relative_error(linear, exact) <= 2 * relative_error(dense, exact) + 1e-5
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "exp"])
+def test_the_weight_of_a_silent_channel_gets_its_true_gradient(activation):
+    case = random_case(20, channels=2, activation=activation)
+    case.channel_weight.copy_(torch.tensor([0.0, 1.0]))
+    case.target_score[..., 1] -= 35  # so the silent channel would be e^35 times the other
+    results = [outputs_and_grads(case, name) for name in BACKENDS]
+    a = [torch.sigmoid, torch.exp][activation == "exp"](
+        case.target_score.unsqueeze(2) + case.source_score.unsqueeze(1)
+    ) * (1 - torch.eye(20, dtype=torch.float64)).view(1, 20, 20, 1)
+    sums = torch.einsum("bijr,bjm->birm", a, case.values)
+    total = a.sum(2)[..., 1:]
+    context = sums[:, :, 1] / total
+    literal = ((sums[:, :, 0] - context * a.sum(2)[..., :1]) / total * case.grad).sum()
+    for result in results:
+        assert result["grad channel_weight"][0] == pytest.approx(float(literal), rel=1e-9)
+
+
+def test_a_broken_promise_that_nobody_checked_counts_as_the_bound(monkeypatch):
+    """As in a compiled graph or on a GPU: never outside, whatever the row."""
+    from scaseg.ops import checks
+
+    for activation in SMOOTH:
+        case = random_case(50, activation=activation)
+        case.target_score.clamp_(-4, 4)
+        case.source_score.clamp_(-4, 4)
+        case.target_score[0, 3], case.source_score[0, 8] = 5.0, -5.0
+        expected = outputs_and_grads(case, "linear", score_bound=5.0)["context"]
+        case.target_score[0, 3], case.source_score[0, 8] = 100.0, -77.0
+        with monkeypatch.context() as patch:
+            patch.setattr(checks, "_values_can_be_read", lambda tensor: False)
+            found = outputs_and_grads(case, "linear", score_bound=5.0)["context"]
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_promise_is_about_what_counts():
+    case = random_case(30, masked=True, dtype=torch.bfloat16)
+    case.source_score[~case.source_mask] = 99
+    case.target_score.clamp_(-5.3, 5.3)
+    case.target_score[0, 0] = 5.3  # 5.3125 in bfloat16
+    selective_context(
+        case.values,
+        case.target_score,
+        case.source_score,
+        source_mask=case.source_mask,
+        score_bound=5.3,
+    )
+    case.target_score[0, 1] = torch.nan  # must not hide what the sources do
+    with pytest.raises(ValueError, match="source_score reaches 99"):
+        selective_context(case.values, case.target_score, case.source_score, score_bound=5.3)
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_torch_func(activation):
+    """Functional transforms see the same gradients as autograd."""
+    case = random_case(400, activation=activation)
+
+    def loss(values, target_score, source_score):
+        context = selective_context(
+            values, target_score, source_score, activation=activation, backend="linear"
+        )
+        return (context * case.grad).sum()
+
+    found = torch.func.grad(loss, argnums=(0, 1, 2))(
+        case.values, case.target_score, case.source_score
+    )
+    expected = outputs_and_grads(case, "linear")
+    for name, tensor in zip(("values", "target_score", "source_score"), found, strict=True):
+        torch.testing.assert_close(tensor, expected[f"grad {name}"])

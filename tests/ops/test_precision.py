@@ -37,3 +37,16 @@ def test_sums_are_accumulated_in_float32(backend, activation):
     score = torch.full((1, 1000), 0.5, dtype=torch.bfloat16)
     context = selective_context(values, score, score, activation=activation, backend=backend)
     assert torch.equal(context, values)
+
+
+@pytest.mark.parametrize("bound", [100.0, 300.0])
+def test_wide_promises_keep_their_digits(bound):
+    case = random_case(2400, dtype=torch.float32)
+    case.target_score.uniform_(-bound, bound)
+    case.source_score.uniform_(-bound, bound)
+    exact = outputs_and_grads(case.to(torch.float64), "dense")
+    dense = outputs_and_grads(case, "dense")
+    linear = outputs_and_grads(case, "linear", score_bound=bound)
+    for name in NAMES[:-1]:
+        allowed = 2 * relative_error(dense[name], exact[name]) + 2e-6
+        assert relative_error(linear[name], exact[name]) <= allowed, name

@@ -95,6 +95,8 @@ def selective_context(
     targets, sources = target_score.shape[1], values.shape[1]
     if values.shape[0] == 0 or targets == 0:  # nothing to compute, but something to differentiate
         nothing = values.sum() + target_score.sum() + source_score.sum()
+        if channel_weight is not None:
+            nothing = nothing + channel_weight.sum()
         return values.new_zeros(values.shape[0], targets, values.shape[2]) + 0 * nothing
     if backend == "auto":
         device = values.device.type

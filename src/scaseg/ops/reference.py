@@ -6,6 +6,8 @@ n x n x 2K numbers: keep n small.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,7 +52,8 @@ def activate(scores: Tensor, activation: str, channel_weight: Tensor) -> Tensor:
     logs = log_phi(scores)
     counts = (channel_weight > 0).expand_as(logs)
     # only channels of weight 0 can exceed the largest that counts: keep inf * 0 out of the sum
-    scaled = torch.exp((logs - _largest(logs, counts)).clamp(max=30))
+    most = math.log(torch.finfo(logs.dtype).max) - 20
+    scaled = torch.exp((logs - _largest(logs, counts)).clamp(max=most))
     return (scaled * channel_weight).sum(-1)
 
 

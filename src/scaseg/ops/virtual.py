@@ -110,17 +110,25 @@ def look(
     Masked sources must have score -inf, so that phi is 0 there.
     """
     activation, values, nodes = problem.activation, problem.values, interval.nodes
-    score = interval.middle + interval.half * chebyshev_nodes(nodes, interval.half)
+    wide = wide_dtype(peak)
+    half = interval.half.to(wide)
+    place = interval.middle.to(wide) + half * chebyshev_nodes(nodes, half)
+    score = place.to(peak.dtype)
     lifted, log_scale = lift(score, peak, activation)  # (B, R, nodes)
+    # what rounding took from a node is added back after the source's score, which may cancel
+    # most of the node's: else 300 would be known to five digits where its neighbour is 0.1 away
+    rest = (place - score).to(peak.dtype).masked_fill(lifted != score, 0)
     left_out = top_log_scale = None
     if top is not None:
         top_lifted, top_log_scale = lift(top.score, top.peak, activation)
         lifted = torch.cat([lifted, top_lifted], dim=-1)
+        rest = torch.cat([rest, torch.zeros_like(top_lifted)], dim=-1)
         nothing = torch.full_like(top.source, -1).expand_as(score)  # no source has this index
         left_out = torch.cat([nothing, top.source], dim=-1)
 
-    def see(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
+    def see(lifted: Tensor, rest: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
         pair_score = lifted.unsqueeze(-1) + problem.source_score.unsqueeze(-2)  # (B, R, row, s)
+        pair_score = pair_score + rest.unsqueeze(-1)
         if left_out is not None:  # phi(-inf) = 0
             index = torch.arange(pair_score.shape[-1], device=left_out.device)
             pair_score = pair_score.masked_fill(left_out.unsqueeze(-1) == index, -torch.inf)
@@ -137,18 +145,18 @@ def look(
         growth = change.sum(-1)
         return weights, total, change - growth.unsqueeze(-1) * weights, growth
 
-    def see_values(lifted: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
-        weights, total, *rest = see(lifted, left_out)
-        if not rest:
+    def see_values(lifted: Tensor, rest: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
+        weights, total, *changes = see(lifted, rest, left_out)
+        if not changes:
             return weights @ values.unsqueeze(1), total
-        return weights @ values.unsqueeze(1), total, rest[0] @ values.unsqueeze(1), rest[1]
+        return weights @ values.unsqueeze(1), total, changes[0] @ values.unsqueeze(1), changes[1]
 
     batch, channels, sources = problem.source_score.shape
     few = fits(lifted.numel() * sources)
     if few:
-        seen = see(lifted, left_out)
+        seen = see(lifted, rest, left_out)
     else:
-        rows: list[tuple[Tensor | None, int]] = [(lifted, -1), (left_out, -1)]
+        rows: list[tuple[Tensor | None, int]] = [(lifted, -1), (rest, -1), (left_out, -1)]
         seen = map_rows(see_values, rows, row_elements=batch * channels * sources, dim=2)
     weights, total = seen[:2]
     top_sums = None
@@ -161,7 +169,6 @@ def look(
         row = alike if few else alike @ values.unsqueeze(1)
         weights = torch.cat([weights, row.expand(-1, channels, -1, -1)], dim=2)
     # an error in the log is a relative error of the row sum, however large the log
-    wide = wide_dtype(total)
     node_total = total[..., :nodes]
     log_total = node_total.masked_fill(node_total == 0, 1).to(wide).log() + log_scale
     change = log_total_slope = None
