@@ -13,6 +13,9 @@ def test_the_list():
         "selective_context",
         "aggregate",
         "choose_backend",
+        "create_model",
+        "load_model",
+        "save_pretrained",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

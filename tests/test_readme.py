@@ -7,11 +7,13 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_its_python_runs():
+def test_its_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+    names = {}
+    for block in blocks:  # one after the other, as a reader would
+        exec(compile(block, "README.md", "exec"), names)
 
 
 def test_its_commands_exist_and_ci_runs_its_tests():

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from scaseg.build import create_model as create_model
+    from scaseg.build import load_model as load_model
+    from scaseg.models import save_pretrained as save_pretrained
     from scaseg.nn import ContextAggregation as ContextAggregation
     from scaseg.nn import DependencyPredictor as DependencyPredictor
     from scaseg.nn import SelectiveContext as SelectiveContext
@@ -29,9 +32,12 @@ _HOME = {
     "SelectiveContext": "scaseg.nn",
     "aggregate": "scaseg.ops",
     "choose_backend": "scaseg.ops",
+    "create_model": "scaseg.build",
+    "load_model": "scaseg.build",
+    "save_pretrained": "scaseg.models",
     "selective_context": "scaseg.ops",
 }
-_SUBPACKAGES = ("nn", "ops")
+_SUBPACKAGES = ("losses", "metrics", "models", "nn", "ops")
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "SelectiveContext",
@@ -40,6 +46,9 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "selective_context",
     "aggregate",
     "choose_backend",
+    "create_model",
+    "load_model",
+    "save_pretrained",
 ]
 
 

@@ -1,0 +1,100 @@
+"""The paper's three metrics, from one confusion matrix of whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class ConfusionMatrix:
+    """Counts pixels by true class (row) and predicted class (column), int64: sums are exact.
+
+    Matrices of several processes may be added in any order and give the same metrics.
+    """
+
+    def __init__(self, classes: int, *, ignore_index: int = 255) -> None:
+        self.classes = classes
+        self.ignore_index = ignore_index
+        self.counts = torch.zeros(classes, classes, dtype=torch.int64)
+
+    def update(self, predicted: Tensor, truth: Tensor) -> None:
+        """Count a prediction (...) against its truth (...), integers of one shape.
+
+        Unlabelled pixels (ignore_index) never count. A label or prediction that is no class is
+        refused: counting it nowhere would make the result look better than it is.
+        """
+        if predicted.shape != truth.shape:
+            raise ValueError(
+                f"prediction has shape {tuple(predicted.shape)} but truth {tuple(truth.shape)}; "
+                "compare at the label's own resolution"
+            )
+        labelled = truth != self.ignore_index
+        true, guess = truth[labelled].long(), predicted[labelled].long()
+        for name, values in (("truth", true), ("prediction", guess)):
+            if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < self.classes:
+                wrong = values[(values < 0) | (values >= self.classes)][0]
+                raise ValueError(
+                    f"{name} holds {int(wrong)}, which is none of the {self.classes} classes nor "
+                    f"{self.ignore_index} (unlabelled); check the label map"
+                )
+        index = true * self.classes + guess
+        counted = torch.bincount(index, minlength=self.classes**2)
+        self.counts += counted.view(self.classes, self.classes).cpu()
+
+    def scores(self) -> Scores:
+        """Compute the metrics of everything counted so far."""
+        counts = self.counts.double()
+        right, true, guessed = counts.diag(), counts.sum(1), counts.sum(0)
+        present = self.counts.sum(1) > 0
+        accuracy = torch.where(present, right / true.clamp(min=1), torch.nan)
+        union = (true + guessed - right).clamp(min=1)
+        iou = torch.where(present, right / union, torch.nan)
+        pixels = int(self.counts.sum())
+        return Scores(
+            pixel_accuracy=float(right.sum() / pixels) if pixels else float("nan"),
+            class_accuracy=float(accuracy.nanmean()),
+            mean_iou=float(iou.nanmean()),
+            accuracies=tuple(accuracy.tolist()),
+            ious=tuple(iou.tolist()),
+            pixels=pixels,
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Shares between 0 and 1; NaN for a class that never occurs in the truth (shown as n/a)."""
+
+    pixel_accuracy: float  # PPA, elsewhere aAcc
+    class_accuracy: float  # CAA, elsewhere mAcc: mean over the classes that occur
+    mean_iou: float  # mIoU, over the same
+    accuracies: tuple[float, ...]
+    ious: tuple[float, ...]
+    pixels: int
+
+    def summary(self) -> dict[str, float]:
+        """The three metrics in percent, by the paper's names."""
+        return {
+            "PPA": 100 * self.pixel_accuracy,
+            "CAA": 100 * self.class_accuracy,
+            "mIoU": 100 * self.mean_iou,
+        }
+
+    def table(self, names: Sequence[str]) -> str:
+        """Write the metrics for people, both naming habits, in percent."""
+        width = max(len(name) for name in [*names, "class"])
+        lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
+        for name, accuracy, iou in zip(names, self.accuracies, self.ious, strict=True):
+            lines.append(f"{name:<{width}}  {_percent(accuracy):>8}  {_percent(iou):>6}")
+        lines.append("")
+        lines.append(
+            f"PPA/aAcc {_percent(self.pixel_accuracy)}   "
+            f"CAA/mAcc {_percent(self.class_accuracy)}   mIoU {_percent(self.mean_iou)}"
+        )
+        return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return "n/a" if share != share else f"{100 * share:.1f}"

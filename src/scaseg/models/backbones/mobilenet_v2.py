@@ -1,0 +1,97 @@
+"""MobileNetV2 at 1/8: the light backbone, for laptops."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from scaseg.models.padding import keep_real, strided
+
+# expansion, channels, blocks, stride of the first block: table 2 of Sandler et al. 2018
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+
+
+class MobileNetV2(nn.Module):
+    """(B, in_channels, H, W) -> (B, 320, ceil(H / 8), ceil(W / 8)).
+
+    From 1/8 on, strides become dilations: the block that would have strided computes the same
+    values, only more of them, and later blocks look further to see what they saw. The last 1x1
+    convolution (320 -> 1280) belongs to the classifier and is left out. The names
+    of the weights number every layer of a block; weights.py knows torchvision's and timm's too.
+    """
+
+    out_channels = 320
+    stride = 8
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = [nn.Sequential(*_convolution(in_channels, 32, 3, stride=2))]
+        channels, reached, dilation = 32, 2, 1
+        for expansion, width, count, first_stride in STAGES:
+            for index in range(count):
+                stride = first_stride if index == 0 else 1
+                seen = dilation
+                if stride == 2 and reached == self.stride:
+                    stride, dilation = 1, 2 * dilation
+                reached *= stride
+                blocks.append(InvertedResidual(channels, width, expansion, stride, seen))
+                channels = width
+        self.features = nn.Sequential(*blocks)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out")
+
+    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the feature map, and which of its neurons are real; see `Vgg16.forward`."""
+        real = strided(real)
+        x = keep_real(self.features[0](images), real)
+        for block in self.features[1:]:  # type: ignore[attr-defined]
+            x, real = block(x, real)
+        return x, real
+
+
+class InvertedResidual(nn.Module):
+    """Expand, look around channel by channel, project; add the input where shapes allow."""
+
+    def __init__(
+        self, channels: int, width: int, expansion: int, stride: int, dilation: int
+    ) -> None:
+        super().__init__()
+        hidden = channels * expansion
+        self.expands = expansion != 1
+        expand = _convolution(channels, hidden, 1) if self.expands else []
+        look = _convolution(hidden, hidden, 3, stride=stride, dilation=dilation, groups=hidden)
+        project = [nn.Conv2d(hidden, width, 1, bias=False), nn.BatchNorm2d(width)]
+        self.conv = nn.Sequential(*expand, *look, *project)  # one flat list: the weights' names
+        self.strides = stride == 2
+        self.adds_input = stride == 1 and channels == width
+
+    def forward(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W)."""
+        out = x
+        if self.expands:  # its bias fills the padding, which the next layer would look at
+            out = keep_real(self.conv[:3](out), real)
+        out = self.conv[3 if self.expands else 0 :](out)
+        if self.strides:
+            real = strided(real)
+        if self.adds_input:
+            out = x + out
+        return keep_real(out, real), real
+
+
+def _convolution(
+    channels: int, width: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    padding = dilation * (kernel // 2)
+    return [
+        nn.Conv2d(channels, width, kernel, stride, padding, dilation, groups, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU6(inplace=True),
+    ]

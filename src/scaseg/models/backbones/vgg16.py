@@ -1,0 +1,59 @@
+"""VGG16 up to conv5_3, dilated to 1/8 as the paper says."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from scaseg.models.padding import keep_real, pooled
+
+# Convolutions between the pools of VGG16; torchvision counts every layer, which gives the names
+# of the weights: features.0 (conv1_1) to features.28 (conv5_3).
+STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+class Vgg16(nn.Module):
+    """(B, in_channels, H, W) -> (B, 512, H // 8, W // 8).
+
+    pool1 to pool3 stay; pool4 and pool5 are removed, and the convolutions after pool4 (conv5)
+    get dilation 2, so that each still sees what it saw. What follows pool5 in VGG16, fc6, needs
+    dilation 4 for the same reason: the head knows.
+    """
+
+    out_channels = 512
+    stride = 8
+
+    def __init__(self, in_channels: int = 3) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = in_channels
+        for stage, widths in enumerate(STAGES, start=1):
+            dilation = 2 if stage == 5 else 1
+            for width in widths:
+                layers += [
+                    nn.Conv2d(channels, width, 3, padding=dilation, dilation=dilation),
+                    nn.ReLU(inplace=True),
+                ]
+                channels = width
+            if stage < 4:
+                layers.append(nn.MaxPool2d(2, 2))
+            elif stage == 4:
+                layers.append(nn.Identity())  # pool4's place: the names after it stay as they are
+        self.features = nn.Sequential(*layers)
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):  # PyTorch's own start would fade away in 13 layers
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the feature map, and which of its neurons are real, (B, H // 8, W // 8).
+
+        `real` (B, H, W) says which pixels are not padding; None: all of them.
+        """
+        x = images
+        for layer in self.features:
+            x = layer(x)
+            if isinstance(layer, nn.MaxPool2d):
+                real = pooled(real)  # less: windows across the edge of an odd size are dropped
+            if isinstance(layer, nn.MaxPool2d | nn.ReLU):
+                x = keep_real(x, real)
+        return x, real

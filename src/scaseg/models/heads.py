@@ -1,0 +1,48 @@
+"""Heads: from a feature map to the scores of the classes, at the same resolution."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+
+class HeadShape(NamedTuple):
+    """What distinguishes one head from another."""
+
+    width: int
+    kernel: int
+    dilation: int
+
+
+# fcn: VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone:
+# with dilation 4 its 7 x 7 window spans what it spanned. compact: DeepLab's LargeFOV variant.
+HEADS = {"fcn": HeadShape(4096, 7, 4), "compact": HeadShape(1024, 3, 12)}
+
+
+class SegmentationHead(nn.Module):
+    """(B, channels, h, w) -> (B, classes, h, w): look around, think, decide."""
+
+    def __init__(
+        self, channels: int, classes: int, *, shape: HeadShape, dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        padding = shape.dilation * (shape.kernel // 2)
+        self.fc6 = nn.Conv2d(
+            channels, shape.width, shape.kernel, padding=padding, dilation=shape.dilation
+        )
+        self.fc7 = nn.Conv2d(shape.width, shape.width, kernel_size=1)
+        self.score = nn.Conv2d(shape.width, classes, kernel_size=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.dropout = nn.Dropout(dropout)
+        for layer in (self.fc6, self.fc7):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        # all classes start equally likely, whatever the width before
+        nn.init.normal_(self.score.weight, std=0.01)
+        nn.init.zeros_(self.score.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.dropout(self.relu(self.fc6(x)))
+        x = self.dropout(self.relu(self.fc7(x)))
+        return self.score(x)

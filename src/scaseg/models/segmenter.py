@@ -1,0 +1,87 @@
+"""The whole network: backbone, context, head, and back to the size of the image."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scaseg.config import ModelConfig
+from scaseg.models.padding import keep_real, real_pixels
+
+
+class Segmenter(nn.Module):
+    """Normalised images (B, C, H, W) -> scores of the classes (B, classes, H, W).
+
+    `config` describes the model for `save_pretrained`; the parts are what counts.
+    """
+
+    def __init__(
+        self, *, backbone: nn.Module, context: nn.Module, head: nn.Module, config: ModelConfig
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.context = context
+        self.head = head
+        self.config = config
+
+    def forward(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """Score every pixel. `sizes` (B, 2): height and width of each image in a padded batch.
+
+        Padding must lie to the right and below. With sizes, each image gets what it would get
+        alone, and the scores of padding are 0: padding is nobody's context, and at every layer it
+        is what a convolution puts beyond the edge of a single image.
+        """
+        self._check(images, sizes)
+        height, width = images.shape[-2:]
+        real = None
+        if sizes is not None:
+            real = real_pixels(sizes, height, width)
+            images = keep_real(images, real)
+        features, real = self.backbone(images, real)
+        features = torch.relu(self.context(features, mask=real))
+        scores = self.head(keep_real(features, real))  # (B, classes, h, w)
+        if sizes is None:
+            return _resize(scores, height, width)
+        return self._resize_each(scores, real, sizes, height, width)
+
+    @staticmethod
+    def _resize_each(
+        scores: Tensor, real: Tensor | None, sizes: Tensor, height: int, width: int
+    ) -> Tensor:
+        """Enlarge each image's own part of the map to its own size."""
+        assert real is not None
+        full = scores.new_zeros(*scores.shape[:2], height, width)
+        for index, (own_height, own_width) in enumerate(sizes.tolist()):
+            rows, columns = int(real[index, :, 0].sum()), int(real[index, 0].sum())
+            part = scores[index : index + 1, :, :rows, :columns]
+            full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
+        return full
+
+    def _check(self, images: Tensor, sizes: Tensor | None) -> None:
+        channels = self.config.in_channels
+        least = 8  # one neuron
+        if images.dim() != 4 or images.shape[1] != channels or min(images.shape[-2:]) < least:
+            raise ValueError(
+                f"images have shape {tuple(images.shape)}; give (B, {channels}, H, W) of at least "
+                f"{least} x {least} pixels"
+            )
+        if sizes is None:
+            return
+        if sizes.shape != (len(images), 2) or sizes.dtype.is_floating_point:
+            raise ValueError(
+                f"sizes has shape {tuple(sizes.shape)} and dtype {sizes.dtype}; give whole numbers "
+                f"({len(images)}, 2): height and width of each image"
+            )
+        if not torch.compiler.is_compiling() and sizes.device.type == "cpu":
+            small, large = sizes.min(0).values, sizes.max(0).values
+            if int(small.min()) < least or (large > torch.tensor(images.shape[-2:])).any():
+                raise ValueError(
+                    f"sizes run from {tuple(small.tolist())} to {tuple(large.tolist())} but the "
+                    f"batch is {tuple(images.shape[-2:])}; each image must lie within it and have "
+                    f"at least {least} x {least} pixels"
+                )
+
+
+def _resize(scores: Tensor, height: int, width: int) -> Tensor:
+    return F.interpolate(scores, size=(height, width), mode="bilinear", align_corners=False)

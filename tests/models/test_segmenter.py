@@ -1,0 +1,175 @@
+"""The whole network: sizes, padding, parts, and life on disk."""
+
+import json
+
+import pytest
+import torch
+
+from scaseg import create_model, load_model, save_pretrained
+from scaseg.build import BACKBONES, CONTEXTS
+from tests.shared import MOBILENET_V2, VGG16, needs
+
+
+def small(context="sca", backbone="mobilenet_v2", **options):
+    options = {"hidden": 16, **options} if context == "sca" else options
+    return create_model(backbone, context, "compact", classes=4, **options).eval()
+
+
+def test_the_papers_network_by_the_numbers():
+    model = create_model(classes=59)
+    counted = {
+        name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()
+    }
+    predictor = 3 * (512 * 512 + 512) + 2 * 512 + 1
+    assert counted == {
+        "backbone": 14_714_688,
+        "context": 2 * 512 * 512 + predictor,
+        "head": 102_764_544 + 16_781_312 + 59 * 4096 + 59,  # fc6 and fc7 as in VGG16
+    }
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("size", [(8, 8), (61, 90), (97, 33)])
+def test_any_size_comes_back(backbone, context, size):
+    model = small(context, backbone)
+    with torch.no_grad():
+        assert model(torch.randn(2, 3, *size)).shape == (2, 4, *size)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_padded_batch_gives_what_single_images_give(backbone, context):
+    model = small(context, backbone).double()
+    images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
+    batch = torch.full((2, 3, 90, 96), 5.0, dtype=torch.float64)  # whatever padding holds
+    for index, image in enumerate(images):
+        batch[index, :, : image.shape[2], : image.shape[3]] = image[0]
+    sizes = torch.tensor([[61, 90], [83, 47]])
+    with torch.no_grad():
+        together = model(batch, sizes)
+        for index, image in enumerate(images):
+            alone = model(image)
+            part = together[index : index + 1, :, : image.shape[2], : image.shape[3]]
+            torch.testing.assert_close(part, alone, rtol=1e-6, atol=1e-8)
+            assert (together[index, :, image.shape[2] :] == 0).all()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_every_parameter_is_trained(context):
+    model = create_model("mobilenet_v2", context, "compact", classes=3, in_channels=3)
+    loss = model(torch.randn(2, 3, 64, 64)).square().mean() + model.head.score.weight.sum()
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_saved_and_loaded_it_is_the_same_model(context, tmp_path):
+    model = small(context)
+    save_pretrained(model, tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+    again = load_model(tmp_path / "model")
+    assert again.config == model.config
+    assert not again.training
+    x = torch.randn(1, 3, 40, 50)
+    with torch.no_grad():
+        assert torch.equal(again(x), model(x))
+
+
+def test_config_json_is_readable(tmp_path):
+    model = create_model("mobilenet_v2", head="compact", classes=["sky", "höhe"], pair_channels=2)
+    save_pretrained(model, tmp_path)
+    plain = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert plain["id2label"] == {"0": "sky", "1": "höhe"}
+    assert plain["context_options"] == {"pair_channels": 2}
+    assert plain["mean"] == [0.485, 0.456, 0.406]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "has no config.json; give a folder written by"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
+        (lambda f: (f / "config.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "config.json").write_text("[1]"), "holds a list"),
+        (lambda f: (f / "config.json").write_text("{}"), "the key 'classes' is missing"),
+        (lambda f: change(f, backbone="resnet"), "backbone is 'resnet'; choose one of vgg16"),
+        (lambda f: change(f, lr=1), "unknown key 'lr'; a model config has"),
+        (lambda f: change(f, classes=["a", "b"]), "head.score.bias has shape"),
+        (lambda f: change(f, context="none"), "which the model of config.json has not"),
+        (lambda f: change(f, context_options={"wide": 3}), "context_options: .*wide"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"PK\x03\x04"), "not a safetensors file"),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(damage, message, tmp_path):
+    save_pretrained(small(), tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message) as refused:
+        load_model(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def change(folder, **keys):
+    path = folder / "config.json"
+    plain = {**json.loads(path.read_text()), **keys}
+    path.write_text(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backbone": "vgg19"}, "backbone is 'vgg19'; choose one of vgg16, mobilenet_v2"),
+        ({"context": "psp"}, "context is 'psp'; choose one of none, average, sca, dot"),
+        ({"head": "big"}, "head is 'big'; choose one of fcn, compact"),
+        ({"classes": []}, "classes is empty"),
+        ({"classes": ["a", "a"]}, "classes names 'a' twice"),
+        ({"depth": 3}, "context_options: .*'depth'"),
+        ({"backbone_weights": "nowhere.safetensors"}, "nowhere.safetensors is not a file"),
+    ],
+)
+def test_wrong_names_are_refused(options, message):
+    arguments = {"backbone": "mobilenet_v2", "head": "compact", "classes": 2, **options}
+    with pytest.raises(ValueError, match=message):
+        create_model(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("images", "sizes", "message"),
+    [
+        (torch.randn(1, 1, 32, 32), None, r"images have shape \(1, 1, 32, 32\); give \(B, 3"),
+        (torch.randn(1, 3, 7, 32), None, "at least 8 x 8 pixels"),
+        (torch.randn(1, 3, 32, 32), torch.tensor([32, 32]), "sizes has shape"),
+        (torch.randn(1, 3, 32, 32), torch.tensor([[40, 32]]), "each image must lie within it"),
+    ],
+)
+def test_wrong_images_are_refused(images, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        small()(images, sizes)
+
+
+def test_grey_images():
+    model = create_model("mobilenet_v2", head="compact", classes=2, in_channels=1).eval()
+    assert model(torch.randn(1, 1, 32, 40)).shape == (1, 2, 32, 40)
+    assert model.config.mean == (0.5,)
+
+
+@needs(VGG16)
+def test_imagenet_weights_of_vgg16_recognise_edges():
+    model = create_model(classes=3, head="compact", backbone_weights=VGG16).eval()
+    first = model.backbone.features[0].weight
+    assert 0.05 < first.std() < 1
+    with torch.no_grad():
+        flat, noisy = (
+            model.backbone(x)[0] for x in (torch.zeros(1, 3, 64, 64), torch.randn(1, 3, 64, 64))
+        )
+    assert noisy.std() > flat.std()
+
+
+@needs(MOBILENET_V2)
+def test_imagenet_weights_of_mobilenet_v2_load_whole():
+    model = create_model("mobilenet_v2", classes=3, head="compact", backbone_weights=MOBILENET_V2)
+    norms = [m for m in model.backbone.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+    assert all((norm.running_var != 1).any() for norm in norms)

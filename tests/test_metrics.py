@@ -1,0 +1,90 @@
+"""The metrics against NumPy, written independently, exactly."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaseg.metrics import ConfusionMatrix
+
+
+def by_numpy(predicted, truth, classes, ignore):
+    """Class by class, from the definitions."""
+    keep = truth != ignore
+    accuracies, ious = [], []
+    for k in range(classes):
+        true, guess = (truth == k) & keep, (predicted == k) & keep
+        if not true.any():
+            accuracies.append(math.nan)
+            ious.append(math.nan)
+            continue
+        both = np.count_nonzero(true & guess)
+        accuracies.append(both / np.count_nonzero(true))
+        ious.append(both / np.count_nonzero(true | guess))
+    right = np.count_nonzero((predicted == truth) & keep)
+    labelled = np.count_nonzero(keep)
+    return right / labelled if labelled else math.nan, accuracies, ious
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 6), st.booleans())
+def test_equal_to_numpy(seed, classes, images, few_classes):
+    random = np.random.default_rng(seed)
+    used = max(1, classes // 2) if few_classes else classes  # the rest never occurs
+    truth = random.integers(0, used, (images, 5, 7))
+    truth[random.random(truth.shape) < 0.2] = 255
+    predicted = random.integers(0, classes, truth.shape)
+    matrix = ConfusionMatrix(classes)
+    for guess, true in zip(predicted, truth, strict=True):
+        matrix.update(torch.from_numpy(guess), torch.from_numpy(true))
+    scores = matrix.scores()
+    pixel, accuracies, ious = by_numpy(predicted, truth, classes, 255)
+    np.testing.assert_equal(scores.accuracies, accuracies)
+    np.testing.assert_equal(scores.ious, ious)
+    np.testing.assert_equal(scores.pixel_accuracy, pixel)
+    np.testing.assert_allclose(scores.class_accuracy, np.nanmean(accuracies), rtol=1e-14)
+    np.testing.assert_allclose(scores.mean_iou, np.nanmean(ious), rtol=1e-14)
+
+
+def test_parts_may_be_added_in_any_order():
+    truth, predicted = torch.randint(0, 5, (2, 7, 40, 30))
+    whole = ConfusionMatrix(5)
+    whole.update(predicted, truth)
+    parts = [ConfusionMatrix(5) for _ in range(3)]
+    for index in range(7):
+        parts[index % 3].update(predicted[index], truth[index])
+    total = ConfusionMatrix(5)
+    total.counts = parts[2].counts + parts[0].counts + parts[1].counts
+    assert total.scores() == whole.scores()
+
+
+def test_absent_classes_are_shown_as_such():
+    matrix = ConfusionMatrix(3)
+    matrix.update(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 0, 255]))
+    table = matrix.scores().table(["sky", "tree", "sea"])
+    assert table.splitlines()[3].split() == ["sea", "n/a", "n/a"]
+    assert "PPA/aAcc 66.7   CAA/mAcc 75.0   mIoU 50.0" in table
+    assert matrix.scores().pixels == 3
+
+
+def test_nothing_labelled():
+    matrix = ConfusionMatrix(2)
+    matrix.update(torch.tensor([0, 1]), torch.tensor([255, 255]))
+    assert math.isnan(matrix.scores().pixel_accuracy)
+    assert "n/a" in matrix.scores().table(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("predicted", "truth", "message"),
+    [
+        ([0, 1], [0, 7], "truth holds 7, which is none of the 2 classes nor 255"),
+        ([0, 2], [0, 1], "prediction holds 2"),
+        ([0, -1], [0, 1], "prediction holds -1"),
+        ([0], [0, 1], "at the label's own resolution"),
+    ],
+)
+def test_what_is_no_class_is_refused(predicted, truth, message):
+    with pytest.raises(ValueError, match=message):
+        ConfusionMatrix(2).update(torch.tensor(predicted), torch.tensor(truth))
