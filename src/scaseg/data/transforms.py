@@ -1,0 +1,170 @@
+"""Joint transforms of a photograph and its labels, reproducible for each (seed, epoch, index).
+
+A transform is any callable (Sample, Generator) -> Sample. All randomness comes from the generator
+it is given, so the same (seed, epoch, index) gives the same sample in any worker, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from PIL import Image
+
+from scaseg.data.sample import IGNORE, Sample
+
+Transform = Callable[[Sample, Generator], Sample]
+
+
+def generator(seed: int, epoch: int, index: int) -> Generator:
+    """Return the source of randomness of one sample in one epoch."""
+    return np.random.default_rng([seed, epoch, index])
+
+
+def apply(transforms: Sequence[Transform], sample: Sample, random: Generator) -> Sample:
+    """Apply transforms one after the other."""
+    for transform in transforms:
+        sample = transform(sample, random)
+    return sample
+
+
+@dataclass(frozen=True)
+class RandomFlip:
+    """Mirror left and right, half of the time."""
+
+    probability: float = 0.5
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        if random.random() >= self.probability:
+            return sample
+        if sample.size not in (None, sample.labels.shape):
+            raise ValueError("RandomFlip after padding would move the padding; flip first")
+        return replace(sample, image=sample.image[:, ::-1], labels=sample.labels[:, ::-1])
+
+
+@dataclass(frozen=True)
+class RandomScale:
+    """Enlarge or shrink by a factor drawn evenly on a logarithmic scale."""
+
+    low: float = 0.75
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high:
+            raise ValueError(f"scales run from {self.low} to {self.high}; give 0 < low <= high")
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        factor = float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
+        height, width = sample.labels.shape
+        return resize(sample, max(1, round(height * factor)), max(1, round(width * factor)))
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """Cut out height x width pixels; what is missing is padded, to the right and below."""
+
+    height: int
+    width: int
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        rows, columns = sample.labels.shape
+        top = int(random.integers(0, max(rows - self.height, 0) + 1))
+        left = int(random.integers(0, max(columns - self.width, 0) + 1))
+        window = np.s_[top : top + self.height, left : left + self.width]
+        cut = replace(sample, image=sample.image[window], labels=sample.labels[window])
+        return pad(cut, self.height, self.width)
+
+
+@dataclass(frozen=True)
+class ResizeAndPad:
+    """Fit into height x width at the photograph's own proportions, then pad: the paper's 448."""
+
+    height: int = 448
+    width: int = 448
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        rows, columns = sample.labels.shape
+        factor = min(self.height / rows, self.width / columns)
+        fitted = resize(
+            sample,
+            min(self.height, max(1, round(rows * factor))),
+            min(self.width, max(1, round(columns * factor))),
+        )
+        return pad(fitted, self.height, self.width)
+
+
+@dataclass(frozen=True)
+class ColourJitter:
+    """Change brightness, contrast and saturation by up to the given shares; labels stay."""
+
+    brightness: float = 0.2
+    contrast: float = 0.2
+    saturation: float = 0.2
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        bright, contrast, saturation = (
+            random.uniform(1 - amount, 1 + amount)
+            for amount in (self.brightness, self.contrast, self.saturation)
+        )
+        pixels = sample.image.astype(np.float32) * bright
+        pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
+        grey = pixels.mean(axis=2, keepdims=True)
+        pixels = grey + (pixels - grey) * saturation
+        return replace(sample, image=np.clip(pixels.round(), 0, 255).astype(np.uint8))
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A callable of your own: f(image=..., mask=...) -> {"image": ..., "mask": ...}.
+
+    That is the convention of albumentations, whose transforms fit as they are. Its own source of
+    randomness is its own business.
+    """
+
+    function: Callable[..., dict[str, Any]]
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        result = self.function(image=sample.image, mask=sample.labels)
+        image, labels = result["image"], result["mask"]
+        if image.shape[:2] != labels.shape:
+            raise ValueError(
+                f"{sample.name}: the transform made an image of {image.shape[:2]} and labels of "
+                f"{labels.shape}; both must be transformed alike"
+            )
+        return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
+
+
+def resize(sample: Sample, height: int, width: int) -> Sample:
+    """Bring a sample to another size: pixels are filtered, labels are picked."""
+    if sample.size not in (None, sample.labels.shape):
+        raise ValueError("resizing after padding would blur the padding's edge; resize first")
+    if sample.labels.shape == (height, width):
+        return sample
+    image = Image.fromarray(sample.image).resize((width, height), Image.Resampling.BILINEAR)
+    rows = _nearest(sample.labels.shape[0], height)
+    columns = _nearest(sample.labels.shape[1], width)
+    labels = sample.labels[rows[:, None], columns]
+    return replace(sample, image=np.asarray(image), labels=labels, size=None)
+
+
+def _nearest(before: int, after: int) -> NDArray[np.intp]:
+    """Which old pixel lies under the middle of each new one."""
+    return ((np.arange(after) + 0.5) * before / after).astype(np.intp)
+
+
+def pad(sample: Sample, height: int, width: int) -> Sample:
+    """Pad to at least height x width, to the right and below; the real size is kept."""
+    rows, columns = sample.labels.shape
+    below, right = max(0, height - rows), max(0, width - columns)
+    if not below and not right:
+        return sample
+    return replace(
+        sample,
+        image=np.pad(sample.image, ((0, below), (0, right), (0, 0))),
+        labels=np.pad(sample.labels, ((0, below), (0, right)), constant_values=IGNORE),
+        size=sample.real_size,
+    )

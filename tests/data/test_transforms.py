@@ -1,0 +1,136 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaseg.data import Sample, collate, normalise
+from scaseg.data.transforms import (
+    ColourJitter,
+    Custom,
+    RandomCrop,
+    RandomFlip,
+    RandomScale,
+    ResizeAndPad,
+    apply,
+    generator,
+)
+
+
+def picture(height=24, width=36):
+    """Labels can be read off the pixels, wherever a transform takes them."""
+    labels = np.add.outer(np.arange(height) // 8, np.arange(width) // 12).astype(np.int32)
+    image = np.repeat((labels * 20).astype(np.uint8)[..., None], 3, axis=2)
+    return Sample(image, labels, "picture")
+
+
+def agreement(sample):
+    height, width = sample.real_size
+    pixels = sample.image[:height, :width, 0].astype(int)
+    labels = sample.labels[:height, :width]
+    return np.mean(np.abs(pixels - labels * 20) <= 2)
+
+
+PIPELINES = [
+    [RandomFlip()],
+    [RandomScale(0.5, 2.0)],
+    [RandomCrop(16, 20)],
+    [RandomCrop(40, 50)],
+    [ResizeAndPad(30, 30)],
+    [RandomFlip(), RandomScale(), RandomCrop(32, 32)],
+]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_labels_stay_with_their_pixels(pipeline):
+    for index in range(20):
+        sample = apply(pipeline, picture(), generator(0, 0, index))
+        assert sample.image.shape[:2] == sample.labels.shape
+        assert agreement(sample) > 0.75  # but for filtered edges
+        height, width = sample.real_size
+        assert (sample.labels[height:] == 255).all()
+        assert (sample.labels[:, width:] == 255).all()
+        assert (sample.labels[:height, :width] != 255).all()
+
+
+@pytest.mark.parametrize("pipeline", [*PIPELINES, [ColourJitter()]])
+def test_reproducible_and_different(pipeline):
+    def outcome(*key):
+        sample = apply(pipeline, picture(), generator(*key))
+        return sample.image.tobytes() + sample.labels.tobytes()
+
+    assert outcome(1, 2, 3) == outcome(1, 2, 3)
+    if any(isinstance(transform, ResizeAndPad) for transform in pipeline):
+        return
+    for keys in (
+        [(s, 0, 0) for s in range(20)],
+        [(0, e, 0) for e in range(20)],
+        [(0, 0, i) for i in range(20)],
+    ):
+        if pipeline == [RandomCrop(40, 50)]:
+            continue  # everything fits: nothing is random
+        assert len({outcome(*key) for key in keys}) > 1
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 60), st.integers(1, 60))
+def test_the_papers_fit_keeps_proportions(height, width, target_height, target_width):
+    sample = ResizeAndPad(target_height, target_width)(picture(height, width), generator(0, 0, 0))
+    assert sample.labels.shape == (target_height, target_width)
+    rows, columns = sample.real_size
+    assert rows == target_height or columns == target_width or max(rows, columns) == 1
+    factor = min(target_height / height, target_width / width)
+    assert abs(rows - height * factor) <= 0.51 or rows == 1
+    assert abs(columns - width * factor) <= 0.51 or columns == 1
+
+
+def test_a_callable_of_the_users_own():
+    def mirror(image, mask):
+        return {"image": image[:, ::-1], "mask": mask[:, ::-1]}
+
+    sample = Custom(mirror)(picture(), generator(0, 0, 0))
+    assert agreement(sample) == 1
+    with pytest.raises(ValueError, match="picture: the transform made an image of"):
+        Custom(lambda image, mask: {"image": image[:3], "mask": mask})(
+            picture(), generator(0, 0, 0)
+        )
+
+
+def test_what_must_come_before_padding_says_so():
+    padded = ResizeAndPad(50, 50)(picture(), generator(0, 0, 0))
+    with pytest.raises(ValueError, match="resize first"):
+        RandomScale()(padded, generator(0, 0, 0))
+    with pytest.raises(ValueError, match="flip first"):
+        RandomFlip(1.0)(padded, generator(0, 0, 0))
+
+
+def test_normalised_padding_is_zero_and_batches_know_their_sizes():
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
+    padded = normalise(ResizeAndPad(40, 40)(picture(), generator(0, 0, 0)), mean, std)
+    plain = normalise(picture(16, 50), mean, std)
+    batch = collate([padded, plain])
+    assert batch.images.shape == (2, 3, 40, 50)
+    assert batch.sizes.tolist() == [[27, 40], [16, 50]]
+    for image, labels, (height, width) in zip(
+        batch.images, batch.labels, batch.sizes.tolist(), strict=True
+    ):
+        assert (image[:, height:] == 0).all()
+        assert (image[:, :, width:] == 0).all()
+        assert (labels[height:] == 255).all()
+        assert (labels[:, width:] == 255).all()
+    expected = (torch.tensor(20 / 255) - 0.5) / 0.2  # class 1, first channel
+    torch.testing.assert_close(plain.image[0, 0, 12], expected)
+
+
+def test_a_batch_goes_through_the_network():
+    from scaseg import create_model
+
+    model = create_model("mobilenet_v2", head="compact", classes=4, hidden=8).eval()
+    examples = [
+        normalise(picture(*size), model.config.mean, model.config.std)
+        for size in ((24, 36), (40, 33))
+    ]
+    batch = collate(examples)
+    with torch.no_grad():
+        together = model(batch.images, batch.sizes)
+        alone = model(examples[0].image.unsqueeze(0))
+    torch.testing.assert_close(together[:1, :, :24, :36], alone, rtol=1e-3, atol=1e-4)
