@@ -97,3 +97,13 @@ def test_real_data(name, split, count, classes):
     assert len(data.classes) == classes
     sample = data[3]
     assert set(np.unique(sample.labels)) <= {*range(classes), 255}
+
+
+def test_samples_from_disk_become_examples(tmp_path):
+    """Arrays from Pillow are read-only: a transform of the user's own may want to write."""
+    from scaseg.data import normalise
+
+    write(tmp_path, "a", np.ones((4, 6)))
+    sample = FolderDataset(tmp_path)[0]
+    sample.image[0, 0] = 255
+    assert normalise(sample, (0, 0, 0), (1, 1, 1)).image[:, 0, 0].tolist() == [1, 1, 1]

@@ -17,7 +17,7 @@ ORIENTATION = 0x0112  # the EXIF tag that says which way up a photograph is
 def read_image(path: str | Path) -> NDArray[np.uint8]:
     """Read a photograph upright, as RGB: (H, W, 3). ValueError names the file and the fault."""
     with _open(path) as image:
-        return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+        return np.array(ImageOps.exif_transpose(image).convert("RGB"))  # a copy can be written to
 
 
 def read_labels(path: str | Path) -> NDArray[np.int32]:
