@@ -67,14 +67,14 @@ def test_bench_measures_everything_side_by_side(capsys):
         "attention (SDPA)",
         "two 1x1 convolutions",
     ]
-    assert all(0 < row["forward"] < row["both"] for row in report["rows"])
+    assert all(row["forward"] > 0 and row["both"] > 0 for row in report["rows"])
 
 
 def test_bench_prints_a_table(capsys):
     main(["bench", "--sizes", "16", "--channels", "4", "--repeats", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert any("linear" in line and "ms" in line for line in lines)
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
 
 
 def test_interruption_is_130(monkeypatch):

@@ -83,6 +83,7 @@ def test_nothing_labelled():
         ([0, 2], [0, 1], "prediction holds 2"),
         ([0, -1], [0, 1], "prediction holds -1"),
         ([0], [0, 1], "at the label's own resolution"),
+        ([0.2, 0.9], [0, 1], "give scores.argmax"),
     ],
 )
 def test_what_is_no_class_is_refused(predicted, truth, message):

@@ -50,7 +50,8 @@ def run(
     machine = _machine(device)
     rows: list[Measurement] = []
     if not as_json:
-        print(f"{machine}\nM = {channels}, float32, one image, median of {repeats}\n")
+        print(machine)
+        print(f"M = {channels}, float32, one image, median of {repeats}; memory of both passes\n")
         print(_HEAD)
     for neurons in sizes:
         start = len(rows)
@@ -187,8 +188,8 @@ def _machine(device: torch.device) -> str:
 
 
 _HEAD = (
-    f"{'n':>7}  {'context':<21} {'forward':>10} {'memory':>9}  {'fwd + bwd':>10} {'memory':>9}"
-    f"  {'linear is faster by':>21}"
+    f"{'n':>6}  {'context':<20} {'forward':>10} {'fwd + bwd':>10} {'memory':>8}"
+    f"  {'linear is faster':>16}"
 )
 
 
@@ -197,17 +198,16 @@ def _print_rows(rows: list[Measurement]) -> None:
     for row in rows:
         faster = ""
         if row is not linear:
-            faster = f"{row.forward / linear.forward:8.1f} x {row.both / linear.both:8.1f} x"
+            faster = f"{row.forward / linear.forward:6.1f} x {row.both / linear.both:5.1f} x"
         print(
-            f"{row.neurons:>7}  {row.contender:<21} {_milliseconds(row.forward):>10} "
-            f"{_size(row.forward_memory):>9}  {_milliseconds(row.both):>10} "
-            f"{_size(row.both_memory):>9}  {faster:>21}"
+            f"{row.neurons:>6}  {row.contender:<20} {_milliseconds(row.forward):>10} "
+            f"{_milliseconds(row.both):>10} {_size(row.both_memory):>8}  {faster:>16}".rstrip()
         )
     print(flush=True)
 
 
 def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2f} ms"
+    return f"{1000 * seconds:.1f} ms" if seconds > 0.1 else f"{1000 * seconds:.2f} ms"
 
 
 def _size(size: int | None) -> str:

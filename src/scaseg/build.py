@@ -37,7 +37,7 @@ def create_model(
     """Build a segmentation network; the defaults are the paper's.
 
     classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
-    Hugging Face hub), or a safetensors file in torchvision's names. context_options go to
+    Hugging Face hub), or a safetensors file in torchvision's or timm's names. context_options go to
     SelectiveContext: hidden, layers, activation, pair_channels, ...
 
     >>> import torch
@@ -45,6 +45,8 @@ def create_model(
     >>> model.eval()(torch.randn(1, 3, 61, 90)).shape
     torch.Size([1, 3, 61, 90])
     """
+    if isinstance(classes, (bool, str)):
+        raise ValueError(f"classes is {classes!r}; give a list of names, or how many there are")
     if isinstance(classes, int):
         classes = [f"class {index}" for index in range(classes)]
     config = ModelConfig(

@@ -31,14 +31,17 @@ class ConfusionMatrix:
                 f"prediction has shape {tuple(predicted.shape)} but truth {tuple(truth.shape)}; "
                 "compare at the label's own resolution"
             )
+        if predicted.dtype.is_floating_point or truth.dtype.is_floating_point:
+            raise ValueError("classes are whole numbers; give scores.argmax(1), not the scores")
         labelled = truth != self.ignore_index
         true, guess = truth[labelled].long(), predicted[labelled].long()
         for name, values in (("truth", true), ("prediction", guess)):
             if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < self.classes:
                 wrong = values[(values < 0) | (values >= self.classes)][0]
+                unlabelled = f" nor {self.ignore_index} (unlabelled)" if name == "truth" else ""
                 raise ValueError(
-                    f"{name} holds {int(wrong)}, which is none of the {self.classes} classes nor "
-                    f"{self.ignore_index} (unlabelled); check the label map"
+                    f"{name} holds {int(wrong)}, which is none of the {self.classes} classes"
+                    f"{unlabelled}; check how classes are numbered"
                 )
         index = true * self.classes + guess
         counted = torch.bincount(index, minlength=self.classes**2)

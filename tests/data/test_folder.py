@@ -43,8 +43,10 @@ def test_labels_are_mapped_on_reading(tmp_path):
     assert reduced[1].labels.tolist() == [[255, 0], [1, 255]]
     swapped = FolderDataset(tmp_path, label_map={0: 1, 1: 0})
     assert swapped[1].labels.tolist() == [[1, 0], [2, 255]]
-    other = FolderDataset(tmp_path, ignore_index=2)
-    assert other.read_labels(tmp_path / "labels" / "zero.png").tolist() == [[0, 1], [255, 255]]
+    other = FolderDataset(tmp_path, ignore_index=2, label_map={255: 0})
+    assert other.read_labels(tmp_path / "labels" / "zero.png").tolist() == [[0, 1], [255, 0]]
+    with pytest.raises(ValueError, match=r"zero.png: class 255 is taken, it means unlabelled"):
+        FolderDataset(tmp_path, ignore_index=2)[1]
 
 
 @pytest.mark.parametrize(

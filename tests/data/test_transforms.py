@@ -134,3 +134,10 @@ def test_a_batch_goes_through_the_network():
         together = model(batch.images, batch.sizes)
         alone = model(examples[0].image.unsqueeze(0))
     torch.testing.assert_close(together[:1, :, :24, :36], alone, rtol=1e-3, atol=1e-4)
+
+
+def test_what_cannot_be_batched_says_what_to_do():
+    with pytest.raises(ValueError, match="a Sample cannot be batched; normalise it first"):
+        collate([picture()])
+    with pytest.raises(ValueError, match="picture: 3 channels, but mean and std have 1 and 1"):
+        normalise(picture(), (0.5,), (0.2,))

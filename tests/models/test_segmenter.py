@@ -42,7 +42,7 @@ def test_any_size_comes_back(backbone, context, size):
 def test_a_padded_batch_gives_what_single_images_give(backbone, context):
     model = small(context, backbone).double()
     images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
-    batch = torch.full((2, 3, 90, 96), 5.0, dtype=torch.float64)  # whatever padding holds
+    batch = torch.full((2, 3, 90, 96), torch.nan, dtype=torch.float64)  # whatever padding holds
     for index, image in enumerate(images):
         batch[index, :, : image.shape[2], : image.shape[3]] = image[0]
     sizes = torch.tensor([[61, 90], [83, 47]])
@@ -51,6 +51,7 @@ def test_a_padded_batch_gives_what_single_images_give(backbone, context):
         for index, image in enumerate(images):
             alone = model(image)
             part = together[index : index + 1, :, : image.shape[2], : image.shape[3]]
+            assert alone.std() > 1e-3, "a network that says nothing agrees with everything"
             torch.testing.assert_close(part, alone, rtol=1e-6, atol=1e-8)
             assert (together[index, :, image.shape[2] :] == 0).all()
 
@@ -125,6 +126,7 @@ def change(folder, **keys):
         ({"context": "psp"}, "context is 'psp'; choose one of none, average, sca, dot"),
         ({"head": "big"}, "head is 'big'; choose one of fcn, compact"),
         ({"classes": []}, "classes is empty"),
+        ({"classes": "sky"}, "classes is 'sky'; give a list of names"),
         ({"classes": ["a", "a"]}, "classes names 'a' twice"),
         ({"depth": 3}, "context_options: .*'depth'"),
         ({"backbone_weights": "nowhere.safetensors"}, "nowhere.safetensors is not a file"),
@@ -142,6 +144,7 @@ def test_wrong_names_are_refused(options, message):
         (torch.randn(1, 1, 32, 32), None, r"images have shape \(1, 1, 32, 32\); give \(B, 3"),
         (torch.randn(1, 3, 7, 32), None, "at least 8 x 8 pixels"),
         (torch.randn(1, 3, 32, 32), torch.tensor([32, 32]), "sizes has shape"),
+        (torch.randn(1, 3, 32, 32), [[32, 32]], "sizes is a list; give a tensor"),
         (torch.randn(1, 3, 32, 32), torch.tensor([[40, 32]]), "each image must lie within it"),
     ],
 )
@@ -173,3 +176,11 @@ def test_imagenet_weights_of_mobilenet_v2_load_whole():
     model = create_model("mobilenet_v2", classes=3, head="compact", backbone_weights=MOBILENET_V2)
     norms = [m for m in model.backbone.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     assert all((norm.running_var != 1).any() for norm in norms)
+
+
+def test_only_segmenters_are_saved(tmp_path):
+    from scaseg import SelectiveContext
+
+    with pytest.raises(ValueError, match="model is a SelectiveContext; give what create_model"):
+        save_pretrained(SelectiveContext(4), tmp_path / "here")
+    assert not (tmp_path / "here").exists()

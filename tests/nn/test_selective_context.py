@@ -286,3 +286,31 @@ def test_in_bfloat16_throughout(name):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_an_empty_batch(name):
     assert make(name)(torch.randn(0, 6, 9, 9)).shape == (0, 6, 9, 9)
+
+
+@pytest.mark.parametrize("name", WITH_CONTEXT)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_not_even_nan_leaks_from_padding(name, elsewhere):
+    """Not forward, not backward, not into a parameter."""
+    block = make(name, backend="linear")
+    x, y = torch.randn(2, 1, 6, 20, 20)
+    mask = torch.ones(1, 20, 20, dtype=torch.bool)
+    mask[:, 15:] = False
+    padded = y if elsewhere else x
+    padded[:, :, 15:] = torch.nan
+    x.requires_grad_()
+    out = block(x, mask=mask, source=y if elsewhere else None)
+    real = out if elsewhere else out[:, :, :15]
+    real.square().mean().backward()
+    assert real.isfinite().all()
+    assert x.grad[:, :, :15].isfinite().all()
+    for parameter, tensor in block.named_parameters():
+        assert tensor.grad.isfinite().all(), parameter
+
+
+def test_numpys_whole_numbers_are_whole_numbers():
+    import numpy as np
+
+    block, x = make("predicted"), torch.randn(1, 6, 5, 5)
+    shown = block.dependency_map(x, np.int64(3), np.argmax([0, 1]))
+    assert torch.equal(shown, block.dependency_map(x, 3, 1))

@@ -53,7 +53,16 @@ class Batch(NamedTuple):
 
 
 def normalise(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
-    """Bring pixels to mean 0 and standard deviation 1; padding becomes exactly 0."""
+    """Bring pixels to mean 0 and standard deviation 1; padding becomes exactly 0.
+
+    mean and std of pixels in [0, 1], as in `model.config.mean` and `model.config.std`.
+    """
+    channels = sample.image.shape[2]
+    if len(mean) != channels or len(std) != channels:
+        raise ValueError(
+            f"{sample.name}: {channels} channels, but mean and std have {len(mean)} and {len(std)} "
+            "entries; give one for each channel"
+        )
     image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1).float() / 255
     image = (image - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
     height, width = sample.real_size
@@ -65,6 +74,9 @@ def normalise(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Ex
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to a common size, to the right and below: 0 for pixels, IGNORE for labels."""
+    for example in examples:
+        if not isinstance(example, Example):
+            raise ValueError(f"a {type(example).__name__} cannot be batched; normalise it first")
     height = max(example.image.shape[1] for example in examples)
     width = max(example.image.shape[2] for example in examples)
 

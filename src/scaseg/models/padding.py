@@ -20,7 +20,7 @@ def real_pixels(sizes: Tensor, height: int, width: int) -> Tensor:
 
 def keep_real(x: Tensor, real: Tensor | None) -> Tensor:
     """Set what is not real to zero: x (B, C, H, W), real (B, H, W)."""
-    return x if real is None else x * real.unsqueeze(1)
+    return x if real is None else x.masked_fill(~real.unsqueeze(1), 0)  # NaN * 0 is NaN
 
 
 def pooled(real: Tensor | None) -> Tensor | None:

@@ -19,6 +19,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 def save_pretrained(model: Segmenter, folder: str | Path) -> None:
     """Write a model so that `load_model` gives it back; files appear whole or not at all."""
+    if not isinstance(model, Segmenter):
+        raise ValueError(f"model is a {type(model).__name__}; give what create_model made")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}

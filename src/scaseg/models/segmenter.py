@@ -30,7 +30,8 @@ class Segmenter(nn.Module):
 
         Padding must lie to the right and below. With sizes, each image gets what it would get
         alone, and the scores of padding are 0: padding is nobody's context, and at every layer it
-        is what a convolution puts beyond the edge of a single image.
+        is what a convolution puts beyond the edge of a single image. (In training mode the batch
+        norms of mobilenet_v2 mix all pixels of a batch, padding included.)
         """
         self._check(images, sizes)
         height, width = images.shape[-2:]
@@ -68,6 +69,8 @@ class Segmenter(nn.Module):
             )
         if sizes is None:
             return
+        if not isinstance(sizes, Tensor):
+            raise ValueError(f"sizes is a {type(sizes).__name__}; give a tensor (B, 2)")
         if sizes.shape != (len(images), 2) or sizes.dtype.is_floating_point:
             raise ValueError(
                 f"sizes has shape {tuple(sizes.shape)} and dtype {sizes.dtype}; give whole numbers "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 import torch
 from torch import Tensor
 
@@ -91,6 +93,12 @@ class SelectiveContext(ContextAggregation):
         """
         self._check(x, source)
         source_mask = flat_mask(mask, x if source is None else source)
+        if mask is not None:  # NaN * 0 is NaN, in the backward pass of a convolution too
+            hidden = ~mask.view(-1, 1, *mask.shape[-2:])
+            if source is None:
+                x = x.masked_fill(hidden, 0)
+            else:
+                source = source.masked_fill(hidden, 0)
         if self.dependency is None:
             if coefficients is not None:
                 raise ValueError(
@@ -124,8 +132,8 @@ class SelectiveContext(ContextAggregation):
         targets = x.shape[-2] * x.shape[-1]
         sources = targets if source is None else source.shape[-2] * source.shape[-1]
         _check_memory(x, targets, sources)
-        index = torch.arange(targets, device=x.device)
-        rows = self._rows(x, source, index, mask, sources)
+        everyone = torch.arange(targets, device=x.device)
+        rows = self._rows(x, source, everyone, mask, sources)
         if source is None and (self.dependency is None or not self.dependency.keeps_own):
             rows = rows.masked_fill(torch.eye(targets, dtype=torch.bool, device=x.device), 1)
         return rows
@@ -146,26 +154,28 @@ class SelectiveContext(ContextAggregation):
         """
         self._check(x, source)
         height, width = x.shape[-2:]
-        if not (isinstance(row, int) and isinstance(col, int)):
-            raise ValueError(f"(row, col) = ({row!r}, {col!r}); give whole numbers")
+        try:  # NumPy's whole numbers too
+            row, col = index(row), index(col)
+        except TypeError as fault:
+            raise ValueError(f"(row, col) = ({row!r}, {col!r}); give whole numbers") from fault
         if not (0 <= row < height and 0 <= col < width):
             raise ValueError(
                 f"(row, col) = ({row}, {col}) lies outside the feature map of {height} x {width}; "
                 "feature-map coordinates are wanted, not pixels"
             )
-        index = torch.tensor([row * width + col], device=x.device)
+        place = torch.tensor([row * width + col], device=x.device)
         there = x if source is None else source
-        rows = self._rows(x, source, index, mask, there.shape[-2] * there.shape[-1])
+        rows = self._rows(x, source, place, mask, there.shape[-2] * there.shape[-1])
         share = rows * reciprocal(rows.sum(-1), rows.abs().sum(-1)).unsqueeze(-1)
         return share.squeeze(1).unflatten(1, there.shape[-2:])
 
     def _rows(
-        self, x: Tensor, source: Tensor | None, index: Tensor, mask: Tensor | None, sources: int
+        self, x: Tensor, source: Tensor | None, targets: Tensor, mask: Tensor | None, sources: int
     ) -> Tensor:
         source_mask = flat_mask(mask, x if source is None else source)
         if self.dependency is None:
-            return x.new_zeros(x.shape[0], len(index), sources)
-        return self.dependency.coefficients(x, source, index, source_mask)
+            return x.new_zeros(x.shape[0], len(targets), sources)
+        return self.dependency.coefficients(x, source, targets, source_mask)
 
 
 def _check_memory(x: Tensor, targets: int, sources: int) -> None:

@@ -94,9 +94,10 @@ def check_coefficients(values: Tensor, coefficients: Tensor, exclude_self: bool)
         or coefficients.shape[0] not in (1, batch)
         or coefficients.shape[2] != sources
     ):
+        batches = "1" if batch == 1 else f"{batch} or 1"
         raise ValueError(
             f"coefficients has shape {_shape(coefficients)} but values {_shape(values)} call for "
-            f"({batch} or 1, target, {sources}): a row for each target, a column for each source"
+            f"({batches}, target, {sources}): a row for each target, a column for each source"
         )
     check_exclude_self(exclude_self, coefficients.shape[1], sources)
 

@@ -36,7 +36,7 @@ def error_bound(half_range: float, nodes: int) -> float:
 
 
 def node_count(half_range: float, tolerance: float, at_most: int = 1 << 20) -> int:
-    """Return how many nodes meet the tolerance: the fewest, about R log(1/tol) / pi, rounded up.
+    """Return how many nodes meet the tolerance: the fewest, about R log(R^2/tol) / pi, rounded up.
 
     Rounded to 4k + 3: the table gets one more row, and matrix products like multiples of four.
     Where more than `at_most` would be needed, however wide the range, it is `at_most`.

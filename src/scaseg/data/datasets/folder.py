@@ -62,6 +62,11 @@ class FolderDataset:
         if self.reduce_zero_label:
             unlabelled |= labels == 0
             labels = labels - 1
+        if ((labels == IGNORE) & ~unlabelled).any():
+            raise ValueError(
+                f"{path}: class {IGNORE} is taken, it means unlabelled; use label_map to bring the "
+                f"classes below {IGNORE}"
+            )
         labels[unlabelled] = IGNORE
         if self.classes is not None:
             wrong = (labels != IGNORE) & ((labels < 0) | (labels >= len(self.classes)))

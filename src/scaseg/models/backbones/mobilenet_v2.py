@@ -46,7 +46,9 @@ class MobileNetV2(nn.Module):
         self.features = nn.Sequential(*blocks)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out")
+                # by what a neuron reads: the usual fan_out takes a depthwise layer for a full one,
+                # and only batch statistics hide that its output all but vanishes
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Return the feature map, and which of its neurons are real; see `Vgg16.forward`."""
