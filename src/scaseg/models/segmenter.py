@@ -52,9 +52,11 @@ class Segmenter(nn.Module):
     ) -> Tensor:
         """Enlarge each image's own part of the map to its own size."""
         assert real is not None
+        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
+        # one look at all numbers: each would make the GPU wait
+        numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
         full = scores.new_zeros(*scores.shape[:2], height, width)
-        for index, (own_height, own_width) in enumerate(sizes.tolist()):
-            rows, columns = int(real[index, :, 0].sum()), int(real[index, 0].sum())
+        for index, (rows, columns, own_height, own_width) in enumerate(numbers):
             part = scores[index : index + 1, :, :rows, :columns]
             full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
         return full
