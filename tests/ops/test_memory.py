@@ -79,6 +79,19 @@ def test_wide_ranges_are_worked_through_in_slices(activation, monkeypatch):
     assert_agree(sliced, whole, 1e-12)
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "softplus", "exp"])
+def test_many_targets_of_few_sources_are_sliced_too(activation, monkeypatch):
+    case = random_case(20, targets=4000, channels=2, activation=activation)
+    whole = outputs_and_grads(case, "linear")
+    monkeypatch.setattr(chunks, "LIMIT", 50_000)
+    saved = SavedTensors()
+    with LargestTensor() as largest, saved:
+        sliced = outputs_and_grads(case, "linear")
+    assert largest.elements <= 120_000  # the whole basis would be 4000 * 2 * 50
+    assert saved.elements <= 200_000
+    assert_agree(sliced, whole, 1e-12)
+
+
 @pytest.mark.parametrize("activation", ["sigmoid", "softplus"])
 def test_more_nodes_than_targets_are_never_used(activation, monkeypatch):
     """Scores of +-1e4 would need 100,000 nodes: then the targets are computed, in slices."""

@@ -90,10 +90,11 @@ def smooth_context(problem: Problem) -> Tensor:
             ),
         )
 
-    own_score = None if problem.own is None else problem.source_score
-    if virtual.weights is not None:
-        return interpolate(lifted, log_scale, problem.own, own_score, None)[0]
-    own_values = None if problem.own is None else problem.values
+    own_score = own_values = None
+    if problem.own is not None:
+        own_score = problem.source_score
+        # with weights the values are at hand, and as many as the targets: one slice, all own
+        own_values = None if virtual.weights is not None else problem.values
     rows: list[tuple[Tensor | None, int]] = [
         (lifted, -1),
         (log_scale, -1),
