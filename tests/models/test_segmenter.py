@@ -7,6 +7,7 @@ import torch
 
 from scaseg import create_model, load_model, save_pretrained
 from scaseg.build import BACKBONES, CONTEXTS
+from tests.models.norms import stir
 from tests.shared import MOBILENET_V2, VGG16, needs
 
 
@@ -40,7 +41,7 @@ def test_any_size_comes_back(backbone, context, size):
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_padded_batch_gives_what_single_images_give(backbone, context):
-    model = small(context, backbone).double()
+    model = stir(small(context, backbone)).double()
     images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
     batch = torch.full((2, 3, 90, 96), torch.nan, dtype=torch.float64)  # whatever padding holds
     for index, image in enumerate(images):

@@ -10,9 +10,9 @@ from scaseg.ops import dispatch
 def test_auto_says_what_and_why():
     small, large = choose_backend(8 * 8, 8 * 8), choose_backend(128 * 256, 128 * 256)
     assert small.backend == "dense"
-    assert "64 x 64 coefficients on cpu are at most 102400" in small.reason
+    assert "64 x 64 coefficients on cpu are at most 147456" in small.reason
     assert large.backend == "linear"
-    assert "32768 x 32768 coefficients on cpu are more than 102400" in large.reason
+    assert "32768 x 32768 coefficients on cpu are more than 147456" in large.reason
     assert choose_backend(3136, 3136).backend == "linear"
     assert choose_backend(3136, 3136, "cuda").backend == "dense"
 

@@ -65,44 +65,47 @@ def test_that_test_would_catch_one():
     assert largest_tensor("dense", "sigmoid", 2000) >= 2000 * 2000
 
 
+@pytest.fixture
+def sliced(monkeypatch):
+    """Run a problem with a small limit: its result, largest tensor, and elements saved."""
+
+    def run(case, limit):
+        saved = SavedTensors()
+        with monkeypatch.context() as patch, LargestTensor() as largest, saved:
+            patch.setattr(chunks, "LIMIT", limit)
+            result = outputs_and_grads(case, "linear")
+        return result, largest.elements, saved.elements
+
+    return run
+
+
 @pytest.mark.parametrize("activation", ["sigmoid", "softplus"])
-def test_wide_ranges_are_worked_through_in_slices(activation, monkeypatch):
+def test_wide_ranges_are_worked_through_in_slices(activation, sliced):
     """Many nodes times many neurons must not add up, in the backward pass either."""
     case = random_case(700, scale=20.0, batch=2, channels=2, activation=activation, masked=True)
-    whole = outputs_and_grads(case, "linear")
-    monkeypatch.setattr(chunks, "LIMIT", 50_000)
-    saved = SavedTensors()
-    with LargestTensor() as largest, saved:
-        sliced = outputs_and_grads(case, "linear")
-    assert largest.elements <= 100_000
-    assert saved.elements <= 200_000, "slices kept for the backward pass add up"
-    assert_agree(sliced, whole, 1e-12)
+    result, largest, saved = sliced(case, 50_000)
+    assert largest <= 100_000
+    assert saved <= 200_000, "slices kept for the backward pass add up"
+    assert_agree(result, outputs_and_grads(case, "linear"), 1e-12)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "softplus", "exp"])
-def test_many_targets_of_few_sources_are_sliced_too(activation, monkeypatch):
+def test_many_targets_of_few_sources_are_sliced_too(activation, sliced):
     case = random_case(20, targets=4000, channels=2, activation=activation)
-    whole = outputs_and_grads(case, "linear")
-    monkeypatch.setattr(chunks, "LIMIT", 50_000)
-    saved = SavedTensors()
-    with LargestTensor() as largest, saved:
-        sliced = outputs_and_grads(case, "linear")
-    assert largest.elements <= 120_000  # the whole basis would be 4000 * 2 * 50
-    assert saved.elements <= 200_000
-    assert_agree(sliced, whole, 1e-12)
+    result, largest, saved = sliced(case, 50_000)
+    assert largest <= 120_000  # the whole basis would be 4000 * 2 * 50
+    assert saved <= 200_000
+    assert_agree(result, outputs_and_grads(case, "linear"), 1e-12)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "softplus"])
-def test_more_nodes_than_targets_are_never_used(activation, monkeypatch):
+def test_more_nodes_than_targets_are_never_used(activation, sliced):
     """Scores of +-1e4 would need 100,000 nodes: then the targets are computed, in slices."""
     case = random_case(300, scale=5e3, activation=activation)
-    monkeypatch.setattr(chunks, "LIMIT", 20_000)
-    saved = SavedTensors()
-    with LargestTensor() as largest, saved:
-        found = outputs_and_grads(case, "linear")
-    assert largest.elements <= 20_000
-    assert saved.elements <= 30_000, "slices kept for the backward pass add up"
-    assert_agree(found, outputs_and_grads(case, "reference"), 1e-8)
+    result, largest, saved = sliced(case, 20_000)
+    assert largest <= 20_000
+    assert saved <= 30_000, "slices kept for the backward pass add up"
+    assert_agree(result, outputs_and_grads(case, "reference"), 1e-8)
 
 
 SCRIPT = """

@@ -20,7 +20,7 @@ BACKENDS = ("auto", "dense", "linear")
 # Up to this many coefficients writing them out is faster than not, forward and backward: on the
 # CPU by benchmarks/crossover.py; on a GPU, where linear is a matter of launches and dense one of
 # memory, by `scaseg bench --device cuda` (docs/log.md has the numbers).
-DENSE_UP_TO = {"cpu": 320 * 320, "cuda": 4096 * 4096}
+DENSE_UP_TO = {"cpu": 384 * 384, "cuda": 4096 * 4096}
 
 _log = logging.getLogger(__name__)
 
