@@ -11,7 +11,7 @@ setup: $(READY)
 # constraints.txt pins torch to a version with a CPU build: unconstrained, pip may fetch gigabytes
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,log]"
 	touch $(READY)
 
 check: $(READY)

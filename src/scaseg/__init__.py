@@ -37,7 +37,7 @@ _HOME = {
     "save_pretrained": "scaseg.models",
     "selective_context": "scaseg.ops",
 }
-_SUBPACKAGES = ("data", "losses", "metrics", "models", "nn", "ops")
+_SUBPACKAGES = ("class_weights", "data", "metrics", "models", "nn", "ops")
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "SelectiveContext",

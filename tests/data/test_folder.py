@@ -21,7 +21,7 @@ def test_a_plain_folder(tmp_path):
     (tmp_path / "classes.txt").write_text("sky\ntree\nroad\n\n")
     (tmp_path / "train.txt").write_text("\ufeffb.jpg\r\nsub\\c\r\n\r\n", encoding="utf-8")
     everything = FolderDataset(tmp_path)
-    assert [everything[i].name for i in range(3)] == ["a", "b", "c"]
+    assert [everything[i].name for i in range(3)] == ["a", "b", "sub/c"]
     assert everything.classes == ("sky", "tree", "road")
     train = FolderDataset(tmp_path, "train")
     assert [sample.labels[0, 0] for sample in (train[0], train[1])] == [0, 2]

@@ -1,6 +1,6 @@
 import pytest
 
-from scaseg.losses import paper_class_weights
+from scaseg.class_weights import paper_class_weights
 
 
 def test_worked_by_hand():
