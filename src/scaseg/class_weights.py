@@ -43,6 +43,18 @@ def paper_class_weights(pixels: Sequence[int]) -> ClassWeights:
     return ClassWeights(weights, eta_count / total)
 
 
+def inverse_class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
+    """Weigh classes by 1 / f_i, scaled so that a labelled pixel weighs 1 on average; 0 if absent.
+
+    >>> inverse_class_weights([600, 300, 100, 0])
+    (0.5555555555555556, 1.1111111111111112, 3.3333333333333335, 0.0)
+    """
+    total, present = sum(pixels), sum(count > 0 for count in pixels)
+    if total == 0:
+        raise ValueError("pixels has no labelled pixel at all; there is nothing to weigh")
+    return tuple(total / (present * count) if count else 0.0 for count in pixels)
+
+
 def _ceil_log10(numerator: int, denominator: int) -> int:
     """ceil(log10(numerator / denominator)) in whole numbers: 1000 / 1 must give 3, not 4."""
     exponent = math.ceil(math.log10(numerator / denominator))

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 from scaseg import __version__
 from scaseg.cli.bench import add_bench
-from scaseg.cli.parser import Parser
+from scaseg.cli.data import add_data
+from scaseg.cli.evaluate import add_evaluate
+from scaseg.cli.parser import Parser, split_keys
+from scaseg.cli.train import add_train
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. Exit codes: 0 done, 1 a fault during work, 2 bad input, 130 Ctrl-C."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    try:
+        rest, keys = split_keys(sys.argv[1:] if arguments is None else arguments)
+    except argparse.ArgumentTypeError as fault:
+        parser.error(str(fault))
+    options = parser.parse_args(rest)
+    if keys and not getattr(options, "takes_keys", False):
+        parser.error(f"--{next(iter(keys))}: this command has no such option")
+    options.config_keys = keys
     try:
         options.run(options, parser)
+    except OSError as fault:
+        where = f"{fault.filename}: " if fault.filename else ""
+        parser.exit(1, f"error: {where}{fault.strerror or fault}\n")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
@@ -26,9 +40,10 @@ def _parser() -> Parser:
         prog="scaseg",
         description="Scene segmentation with selective context: every neuron takes its context "
         "from all the others, weighted by coefficients predicted from the image.",
-        epilog="example: scaseg bench --sizes 1024,4096",
+        epilog="example: scaseg train --data photos --out runs/first (COMMAND --help has more)",
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add_bench(commands.add_parser)
+    for add in (add_train, add_evaluate, add_data, add_bench):
+        add(commands.add_parser)
     return parser

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """Answers bad input with one line on stderr, `error: <option>: <what came>; <what fits>`."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # --epoch for --epochs would work today and mean something else tomorrow
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+
     def error(self, message: str) -> NoReturn:
+        message = " ".join(message.split())
         message = re.sub(r"^arguments? (\S+?):? ", r"\1: ", message)
         if "; " not in message:
             message = f"{message}; see {self.prog} --help"
@@ -32,3 +38,26 @@ def whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(
             f"{text!r}; give whole numbers >= 1 separated by commas"
         ) from fault
+
+
+def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take --any.config.key VALUE (or =VALUE) out of the arguments: the rest, and {key: text}.
+
+    Before argparse sees them: it would take the value of an option that it does not know for
+    something else.
+    """
+    rest: list[str] = []
+    keys: dict[str, str] = {}
+    waiting = iter(arguments)
+    for argument in waiting:
+        found = re.fullmatch(r"--(\w+(?:\.\w+)+)(?:=(.*))?", argument, re.DOTALL)
+        if found is None:
+            rest.append(argument)
+            continue
+        key, value = found.groups()
+        if value is None:
+            value = next(waiting, None)
+        if value is None:
+            raise argparse.ArgumentTypeError(f"--{key}: no value; give one after it")
+        keys[key] = value
+    return rest, keys

@@ -80,6 +80,28 @@ class RandomCrop:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Bring to the largest size within height x width, at the photograph's own proportions."""
+
+    height: int = 448
+    width: int = 448
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        return resize(sample, *fitted_size(sample.labels.shape, (self.height, self.width)))
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Pad to at least height x width, to the right and below."""
+
+    height: int = 448
+    width: int = 448
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        return pad(sample, self.height, self.width)
+
+
+@dataclass(frozen=True)
 class ResizeAndPad:
     """Fit into height x width at the photograph's own proportions, then pad: the paper's 448."""
 
@@ -87,13 +109,7 @@ class ResizeAndPad:
     width: int = 448
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        rows, columns = sample.labels.shape
-        factor = min(self.height / rows, self.width / columns)
-        fitted = resize(
-            sample,
-            min(self.height, max(1, round(rows * factor))),
-            min(self.width, max(1, round(columns * factor))),
-        )
+        fitted = Fit(self.height, self.width)(sample, random)
         return pad(fitted, self.height, self.width)
 
 
@@ -138,6 +154,15 @@ class Custom:
         return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
 
 
+def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
+    """The largest (height, width) within a box that keeps the proportions of a size."""
+    factor = min(box[0] / size[0], box[1] / size[1])
+    height, width = (
+        min(side, max(1, round(own * factor))) for own, side in zip(size, box, strict=True)
+    )
+    return height, width
+
+
 def resize(sample: Sample, height: int, width: int) -> Sample:
     """Bring a sample to another size: pixels are filtered, labels are picked."""
     if sample.size not in (None, sample.labels.shape):
@@ -148,7 +173,7 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
     rows = _nearest(sample.labels.shape[0], height)
     columns = _nearest(sample.labels.shape[1], width)
     labels = sample.labels[rows[:, None], columns]
-    return replace(sample, image=np.asarray(image), labels=labels, size=None)
+    return replace(sample, image=np.array(image), labels=labels, size=None)  # can be written to
 
 
 def _nearest(before: int, after: int) -> NDArray[np.intp]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,12 @@ class PairedDataset(ABC):
             raise ValueError(self.problems[0] + more)
         if not self.pairs:
             raise ValueError(f"{self.root}: the split {self.split} has no photograph")
+
+    def subset(self, indices: Iterable[int]) -> Self:
+        """The same data set with some of its pairs only."""
+        part = copy(self)
+        part.pairs = [self.pairs[index] for index in indices]
+        return part
 
     def __len__(self) -> int:
         return len(self.pairs)

@@ -1,4 +1,4 @@
-"""Dataclasses that describe a model. They say what to build; build.py alone builds it."""
+"""What a model is: enough to build it again, and to read what it says."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class ModelConfig:
     palette: tuple[tuple[int, int, int], ...] | None = None  # one RGB colour for each class
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that it was trained on
     std: tuple[float, ...] = IMAGENET_STD
+    # photographs are brought to the largest size within (height, width); None: taken as they are
+    fit: tuple[int, int] | None = None
     training: dict[str, Any] = field(default_factory=dict)  # a record, for people
 
     def __post_init__(self) -> None:
@@ -35,6 +37,8 @@ class ModelConfig:
                 f"palette has {len(self.palette)} colours for {len(self.classes)} classes; "
                 "give one (r, g, b) for each class"
             )
+        if self.fit is not None and (len(self.fit) != 2 or min(self.fit) < 8):
+            raise ValueError(f"fit is {self.fit}; give (height, width) of at least 8, or None")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != self.in_channels:
                 raise ValueError(
@@ -63,6 +67,8 @@ class ModelConfig:
         for name in ("classes", "mean", "std"):
             if name in arguments:
                 arguments[name] = tuple(arguments[name])
+        if arguments.get("fit") is not None:
+            arguments["fit"] = tuple(arguments["fit"])
         if arguments.get("palette") is not None:
             arguments["palette"] = tuple(tuple(colour) for colour in arguments["palette"])
         return cls(**arguments)

@@ -1,8 +1,9 @@
-"""From names to objects: the only place where one becomes the other."""
+"""The network, from names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +89,19 @@ def load_model(folder: str | Path) -> Segmenter:
 
 
 def _build_context(config: ModelConfig, channels: int) -> nn.Module:
+    taken = ("self", "channels", "out_channels", "dependency")
+    known = [name for name in signature(SelectiveContext.__init__).parameters if name not in taken]
+    for name in config.context_options:
+        if name not in known:
+            raise ValueError(
+                f"context_options.{name}: unknown key; a context has {', '.join(known)}"
+            )
     try:
         return SelectiveContext(
             channels, dependency=CONTEXTS[config.context], **config.context_options
         )
     except TypeError as fault:
-        raise ValueError(
-            f"context_options: {fault}; SelectiveContext's keyword arguments fit"
-        ) from fault
+        raise ValueError(f"context_options: {fault}; see SelectiveContext") from fault
 
 
 def _check_choice(name: str, value: str, choices: dict[str, Any]) -> None:

@@ -1,0 +1,61 @@
+"""Data sets and transforms, from their descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaseg.config import AugmentConfig, DataConfig
+from scaseg.data import transforms
+from scaseg.data.datasets import (
+    CocoStuff10k,
+    CocoStuff164k,
+    FolderDataset,
+    PairedDataset,
+    PascalContext,
+    SiftFlow,
+    SiftFlowGeo,
+)
+
+DATASETS: dict[str, type[PairedDataset]] = {
+    "folder": FolderDataset,
+    "sift_flow": SiftFlow,
+    "sift_flow_geo": SiftFlowGeo,
+    "pascal_context": PascalContext,
+    "coco_stuff_10k": CocoStuff10k,
+    "coco_stuff_164k": CocoStuff164k,
+}
+
+
+def build_dataset(
+    config: DataConfig, split: str | None, classes: Sequence[str] | None = None
+) -> PairedDataset:
+    """Open one split of the data; `classes` where nothing else names them."""
+    if config.root is None:
+        raise ValueError("data.root: nothing; say where the data are (--data DIR)")
+    return DATASETS[config.name](
+        config.root,
+        split,
+        classes=config.classes if config.classes is not None else classes,
+        label_map=config.label_map,
+        reduce_zero_label=config.reduce_zero_label,
+        ignore_index=config.ignore_index,
+    )
+
+
+def build_transforms(config: AugmentConfig) -> list[transforms.Transform]:
+    """What happens to a training sample; all batches have one size where fit or crop says which."""
+    chain: list[transforms.Transform] = []
+    if config.flip:
+        chain.append(transforms.RandomFlip(config.flip))
+    if config.brightness or config.contrast or config.saturation:
+        jitter = transforms.ColourJitter(config.brightness, config.contrast, config.saturation)
+        chain.append(jitter)
+    if config.fit is not None:
+        chain.append(transforms.Fit(*config.fit))
+    if config.scale is not None:
+        chain.append(transforms.RandomScale(*config.scale))
+    if config.crop is not None:
+        chain.append(transforms.RandomCrop(*config.crop))
+    elif config.fit is not None and config.scale is None:
+        chain.append(transforms.Pad(*config.fit))
+    return chain

@@ -1,0 +1,237 @@
+"""scaseg data list, check and prepare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaseg.cli.parser import Parser, positive
+
+if TYPE_CHECKING:
+    from scaseg.data.datasets import PairedDataset
+
+
+def add_data(add: Callable[..., Parser]) -> None:
+    """Describe the commands."""
+    parser = add(
+        "data",
+        help="list supported data sets, check one, or bring one into plain folders",
+        description="Look after photographs and label maps before they are trained on.",
+        epilog="example: scaseg data check path/to/folder",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_list(commands.add_parser)
+    _add_check(commands.add_parser)
+    _add_prepare(commands.add_parser)
+
+
+def _add_list(add: Callable[..., Parser]) -> None:
+    parser = add(
+        "list",
+        help="name the supported data sets and the form in which each is expected",
+        description="Name the supported data sets, each with the files that it is expected to be.",
+        epilog="example: scaseg data list",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.set_defaults(run=_list)
+
+
+def _add_check(add: Callable[..., Parser]) -> None:
+    parser = add(
+        "check",
+        help="read every file of a data set and report all that is wrong with it",
+        description="Read every photograph and label map once and report all problems together, "
+        "with class frequencies and the class weights that training would use. Exit code 0: none "
+        "or warnings only; 1: errors, with which training would fail or be wrong.",
+        epilog="example: scaseg data check masks --label-map '{255: 1}'",
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the data set")
+    parser.add_argument(
+        "--name",
+        default="folder",
+        metavar="NAME",
+        help="which data set it is, as `scaseg data list` names it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--label-map",
+        type=_label_map,
+        metavar="MAP",
+        help="values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
+        "calls it --data.label_map, and so with the other options)",
+    )
+    parser.add_argument(
+        "--reduce-zero-label",
+        action="store_true",
+        help="0 is unlabelled, and every other class one less",
+    )
+    parser.add_argument(
+        "--ignore-index",
+        type=_value,
+        default=255,
+        metavar="N",
+        help="the value of unlabelled pixels on disk (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--classes",
+        type=_names,
+        metavar="A,B,...",
+        help="class names, where no file names them, separated by commas",
+    )
+    _add_workers(parser, "by the number of cores")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print problems and nothing else, no progress"
+    )
+    parser.set_defaults(run=_check)
+
+
+def _add_prepare(add: Callable[..., Parser]) -> None:
+    parser = add(
+        "prepare",
+        help="write a data set as plain folders, which read faster than .mat files",
+        description="Write a data set as a folder of images/, labels/, classes.txt and lists: one "
+        "form for every tool, and faster to read than .mat files.",
+        epilog="example: scaseg data prepare sift_flow downloads/SiftFlow data/sift_flow",
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="which data set it is, as `scaseg data list` names it"
+    )
+    parser.add_argument("source", type=Path, metavar="SRC", help="the folder of the data set")
+    parser.add_argument("destination", type=Path, metavar="DST", help="the folder to write")
+    _add_workers(parser, "4")
+    parser.add_argument("--quiet", action="store_true", help="print nothing, no progress")
+    parser.set_defaults(run=_prepare)
+
+
+def _add_workers(parser: Parser, default: str) -> None:
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help=f"files in work at the same time (default: {default})",
+    )
+
+
+def _list(options: argparse.Namespace, parser: Parser) -> None:
+    from scaseg.build import DATASETS
+
+    forms = {name: (dataset.__doc__ or "").split("\n")[0] for name, dataset in DATASETS.items()}
+    if options.json:
+        _print(json.dumps(forms, indent=2))
+        return
+    indent = max(map(len, forms)) + 2
+    width = shutil.get_terminal_size().columns
+    for name, form in forms.items():
+        line = f"{name:{indent}}{form.rstrip('.')}"
+        _print(textwrap.fill(line, width, subsequent_indent=" " * indent))
+
+
+def _check(options: argparse.Namespace, parser: Parser) -> None:
+    dataset = _dataset("--name", options.name, parser)
+    _require_folder(options.folder, parser)
+
+    from scaseg.data.check import check_data
+    from scaseg.data.report import render
+    from scaseg.progress import progress_bar
+
+    try:
+        with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
+            report = check_data(
+                dataset,
+                options.folder,
+                classes=options.classes,
+                label_map=options.label_map,
+                reduce_zero_label=options.reduce_zero_label,
+                ignore_index=options.ignore_index,
+                workers=options.workers,
+                progress=progress,
+            )
+    except ValueError as fault:
+        parser.error(" ".join(str(fault).split()))
+    if options.json:
+        _print(json.dumps(report.to_dict(), indent=2))
+    else:
+        width = shutil.get_terminal_size().columns
+        encoding = sys.stdout.encoding or "ascii"
+        _print(render(report, width=width, encoding=encoding, problems_only=options.quiet))
+    if report.errors:
+        sys.exit(1)
+
+
+def _prepare(options: argparse.Namespace, parser: Parser) -> None:
+    dataset = _dataset("NAME", options.name, parser)
+    _require_folder(options.source, parser)
+
+    from scaseg.data.prepare import prepare
+    from scaseg.progress import progress_bar
+
+    workers = {} if options.workers is None else {"workers": options.workers}
+    try:
+        with progress_bar("writing", shown=not options.quiet) as progress:
+            written = prepare(
+                dataset, options.source, options.destination, progress=progress, **workers
+            )
+    except ValueError as fault:
+        first, *problems = str(fault).split("\n")
+        if not problems:
+            parser.error(first)
+        _print("\n".join(problems))  # of single files: found at work, and all others are done
+        parser.exit(1, f"error: {first}\n")
+    except OSError as fault:  # a full disk, a folder that may not be written to
+        parser.exit(1, f"error: {options.destination}: {fault}; what is written is kept\n")
+    if not options.quiet:
+        counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
+        done = f"{written.copied} pairs written, {written.skipped} were there"
+        _print(f"{options.destination}: {counts}; {done}")
+
+
+def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
+    from scaseg.build import DATASETS
+
+    if name not in DATASETS:
+        parser.error(f"{option}: {name!r}; choose one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def _require_folder(folder: Path, parser: Parser) -> None:
+    if not folder.is_dir():
+        parser.error(f"{folder}: no such folder; give the one that holds the data set")
+
+
+def _print(text: str) -> None:
+    """Print what the terminal can show: file names may hold anything."""
+    if text:
+        encoding = sys.stdout.encoding or "ascii"
+        print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _label_map(text: str) -> dict[int, int]:
+    import yaml
+
+    wrong = argparse.ArgumentTypeError(f"{text!r}; give whole numbers, such as '{{255: 1}}'")
+    try:
+        read = yaml.safe_load(text)
+        if not isinstance(read, dict) or not read:
+            raise wrong
+        return {int(str(before)): int(str(after)) for before, after in read.items()}
+    except (yaml.YAMLError, ValueError) as fault:
+        raise wrong from fault
+
+
+def _value(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number >= 0")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}; give names separated by commas")
+    return names

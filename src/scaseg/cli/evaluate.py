@@ -1,0 +1,98 @@
+"""scaseg evaluate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from scaseg.cli.machine import MACHINE_KEYS, add_machine
+from scaseg.cli.parser import Parser, positive
+
+
+def add_evaluate(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "evaluate",
+        help="the paper's three metrics of a model, and its confusion matrix",
+        description="Judge a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
+        "labels' own resolution. Unlabelled pixels never count; classes that do not occur are n/a.",
+        epilog="example: scaseg evaluate --model runs/first --data photos --split test --out "
+        "runs/first/test; labels are read as in training (--data.label_map and so on change that)",
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", required=True, help="a run folder, or one by save_pretrained"
+    )
+    parser.add_argument("--data", metavar="DIR", help="the data (those of the training run)")
+    parser.add_argument(
+        "--split", metavar="NAME", help="train, val, test or all (test, else val, else held out)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("--out", metavar="DIR", help="also write pictures and confusion.csv there")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    group = parser.add_argument_group("more looks at each photograph, averaged")
+    group.add_argument(
+        "--scales", type=_scales, default=(1.0,), metavar="X,X,...", help="such as 0.75,1,1.25"
+    )
+    group.add_argument("--flip", action="store_true", help="mirrored too")
+    group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
+    group.add_argument("--window", type=positive, metavar="N", help="in windows of N x N pixels")
+    group.add_argument(
+        "--overlap", type=int, default=64, metavar="N", help="shared by windows (%(default)s)"
+    )
+    add_machine(parser)
+    parser.set_defaults(run=_evaluate, takes_keys=True)
+
+
+def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
+    from scaseg.build import load_model
+    from scaseg.config import load_recipe
+    from scaseg.inference import TestTime
+    from scaseg.progress import progress_bar
+    from scaseg.training.data import evaluation_split
+    from scaseg.training.evaluation import data_of, evaluate
+    from scaseg.training.folder import find_model
+    from scaseg.training.loop import is_first_process
+
+    scales = (0.75, 1.0, 1.25) if options.tta else options.scales
+    overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
+    overrides = {key: str(value) for key, value in overrides.items() if value is not None}
+    try:
+        test_time = TestTime(scales, options.flip or options.tta, options.window, options.overlap)
+        model = load_model(find_model(options.model))
+        data = data_of(model, options.data)
+        run = load_recipe(None, overrides | options.config_keys, data=data)
+        if run.data.root is None:
+            parser.error("--data: nothing; say where the photographs and labels are")
+        dataset, said = evaluation_split(run.data, options.split)
+        shown = is_first_process() and not (options.json or options.quiet)
+        if shown:
+            print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
+        with progress_bar("evaluating", len(dataset), shown=shown) as progress:
+            result = evaluate(
+                model, dataset, test_time=test_time, machine=run.machine, progress=progress
+            )
+    except ValueError as fault:
+        parser.error(str(fault))
+    if not is_first_process():
+        return
+    classes = model.config.classes
+    if options.out is not None:
+        from scaseg.figures import write_evaluation
+
+        write_evaluation(result.confusion, classes, Path(options.out))
+    if options.json:
+        print(json.dumps(result.to_dict(classes), ensure_ascii=False))
+    else:
+        print(result.scores.table(classes))
+
+
+def _scales(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; give numbers separated by commas, such as 0.75,1,1.25"
+        ) from None

@@ -1,0 +1,134 @@
+"""Recipes: a run in YAML, read with overrides from the command line, written back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from scaseg.config.reading import Text, read, what_fits
+from scaseg.config.run import DataConfig, RunConfig
+
+
+def load_recipe(
+    path: str | Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    data: DataConfig | None = None,
+) -> RunConfig:
+    """Read a recipe and put overrides ({"training.epochs": "3"}) over it; None: the defaults.
+
+    `data` takes the place of the recipe's data before the overrides come.
+
+    ValueError names the file or option, the key's path, what came and what fits.
+    """
+    run = RunConfig()
+    if path is not None:
+        plain = _read_yaml(Path(path))
+        try:
+            run = read(RunConfig, plain)
+        except ValueError as fault:
+            raise ValueError(f"{path}: {fault}") from fault
+    if data is not None:
+        run = replace(run, data=data)
+    if not overrides:
+        return run
+    plain = asdict(run)
+    for key, text in overrides.items():
+        _put(plain, key, Text(text))
+    try:
+        return read(RunConfig, plain)
+    except ValueError as fault:
+        raise ValueError(f"--{fault}") from fault
+
+
+def save_recipe(run: RunConfig, path: str | Path) -> None:
+    """Write a run so that `load_recipe` reads the same."""
+    Path(path).write_text(to_yaml(run), encoding="utf-8")
+
+
+def to_yaml(run: RunConfig) -> str:
+    """A run as YAML, every key in its place."""
+    return yaml.dump(
+        _plain(asdict(run)), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+    )
+
+
+def describe(run: RunConfig | None = None) -> Iterator[tuple[str, Any, str, str]]:
+    """Give the path, value, legal values and purpose of every key."""
+    yield from _describe(RunConfig() if run is None else run, "")
+
+
+def _describe(config: Any, path: str) -> Iterator[tuple[str, Any, str, str]]:
+    hints = get_type_hints(type(config))
+    for item in fields(config):
+        value, where = getattr(config, item.name), f"{path}{item.name}"
+        if is_dataclass(value):
+            yield from _describe(value, f"{where}.")
+        else:
+            fits = what_fits(hints[item.name], item.metadata)
+            yield where, value, fits, item.metadata["about"]
+
+
+def _put(plain: dict[str, Any], key: str, value: Text) -> None:
+    """Set one value by its path; what does not exist is put there, for `read` to refuse."""
+    *sections, last = key.split(".")
+    place = plain
+    for section in sections:
+        inner = place.get(section)
+        if not isinstance(inner, dict):
+            inner = place[section] = {}
+        place = inner
+    # below a mapping of options there is no type to tell: YAML decides
+    place[last] = yaml.safe_load(value) if len(sections) > 1 else value
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                line = key_node.start_mark.line + 1
+                raise ValueError(f"line {line}: the key {key} is given twice; keep one")
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes short lists in one line."""
+
+
+def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=True)
+
+
+_Dumper.add_representer(list, _represent_list)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _read_yaml(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; give a recipe in YAML")
+    try:
+        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ValueError(f"{path}: cannot be read ({fault}); give a recipe in YAML") from fault
+    except yaml.MarkedYAMLError as fault:
+        line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1}: "
+        raise ValueError(f"{path}: {line}not YAML ({fault.problem}); mend it") from fault
+    except ValueError as fault:
+        raise ValueError(f"{path}: {fault}") from fault
+    return {} if plain is None else plain

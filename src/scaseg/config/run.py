@@ -1,0 +1,147 @@
+"""One run: the data, how they are augmented, the network, its training, the machine.
+
+The defaults are the paper's where it says something. A recipe is one of these in YAML, complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scaseg.config.reading import setting
+
+DatasetName = Literal[
+    "folder",
+    "sift_flow",
+    "sift_flow_geo",
+    "pascal_context",
+    "coco_stuff_10k",
+    "coco_stuff_164k",
+]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where photographs and labels are, and how labels are read."""
+
+    name: DatasetName = setting("folder", "the form of the data on disk")
+    root: str | None = setting(None, "its folder (--data)")
+    train: str = setting("train", "the split to train on; all images where a folder has no lists")
+    val: str | None = setting(
+        "auto", "the split to validate on; auto: val where there is one, else hold_out; null: none"
+    )
+    hold_out: float = setting(
+        0.1, "share of train kept for validation where there is no val split", least=0, most=0.9
+    )
+    limit: int | None = setting(None, "train on the first N images only", least=1)
+    classes: tuple[str, ...] | None = setting(None, "class names, where no file names them")
+    label_map: dict[int, int] = setting({}, "values renamed on reading: {255: 1} for binary masks")
+    reduce_zero_label: bool = setting(False, "0 is unlabelled, and every other class one less")
+    ignore_index: int = setting(255, "the value of unlabelled pixels on disk", least=0)
+    cache: Literal["none", "ram", "disk"] = setting("none", "keep decoded images")
+    cache_dir: str | None = setting(None, "where cache: disk keeps them; null: in the run folder")
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """What happens to a training image, in this order."""
+
+    flip: float = setting(0.5, "how often images are mirrored", least=0, most=1)
+    brightness: float = setting(0.0, "changed by up to this share", least=0, most=1)
+    contrast: float = setting(0.0, "changed by up to this share", least=0, most=1)
+    saturation: float = setting(0.0, "changed by up to this share", least=0, most=1)
+    fit: tuple[int, int] | None = setting(
+        None,
+        "fit images into [height, width], proportions kept; also when evaluating and predicting",
+        least=8,
+    )
+    scale: tuple[float, float] | None = setting(
+        None, "enlarge or shrink by a factor from [low, high]", least=0.05, most=20
+    )
+    crop: tuple[int, int] | None = setting(None, "cut out [height, width] at random", least=8)
+
+    def __post_init__(self) -> None:
+        if self.scale is not None and self.scale[0] > self.scale[1]:
+            raise ValueError(
+                f"augment.scale: from {self.scale[0]} to {self.scale[1]}; give the smaller first"
+            )
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The network; its classes come from the data."""
+
+    backbone: Literal["vgg16", "mobilenet_v2"] = setting("vgg16", "where features come from")
+    backbone_weights: str | None = setting(
+        None, "imagenet, a safetensors file, or null: start from random weights"
+    )
+    context: Literal["none", "average", "sca", "dot"] = setting(
+        "sca", "what neurons hear of others"
+    )
+    head: Literal["fcn", "compact"] = setting("fcn", "what follows: the paper's, or a light one")
+    context_options: dict[str, Any] = setting(
+        {}, "options of SelectiveContext: hidden, layers, ..."
+    )
+    palette: tuple[tuple[int, int, int], ...] | None = setting(
+        None, "a colour [r, g, b] for each class", least=0, most=255
+    )
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How the network learns."""
+
+    epochs: int = setting(50, "passes over the training images", least=1)
+    batch_size: int = setting(3, "images a step, on each device", least=1)
+    accumulate: int = setting(1, "batches whose gradients are added up for one step", least=1)
+    seed: int = setting(0, "of weights, order and augmentation", least=0, most=2**32 - 1)
+    optimiser: str = setting("SGD", "any of torch.optim")
+    lr: float = setting(1e-3, "base rate of the backbone", least=0)
+    head_lr: float | None = setting(None, "base rate of context and head; null: 10 x lr", least=0)
+    momentum: float = setting(0.9, "for optimisers that have it", least=0, most=1)
+    weight_decay: float = setting(5e-4, "for optimisers that have it", least=0)
+    optimiser_options: dict[str, Any] = setting({}, "more keyword arguments of the optimiser")
+    poly_power: float = setting(0.9, "rate = base (1 - step/steps)^power; 0: constant", least=0)
+    warmup: int = setting(0, "steps over which the rate rises from 0", least=0)
+    gradient_clip: float | None = setting(None, "largest norm of the gradient", least=0)
+    loss: Literal["cross_entropy", "focal", "dice", "ohem"] = setting(
+        "cross_entropy", "what to lower"
+    )
+    loss_options: dict[str, Any] = setting({}, "keyword arguments of the loss: gamma, keep, ...")
+    class_weights: Literal["paper", "none", "inverse"] = setting("paper", "what classes weigh")
+    class_weight_range: tuple[float, float] | None = setting(
+        None, "clamp class weights to [low, high]", least=0
+    )
+    freeze_backbone: bool = setting(False, "train only context and head")
+    batch_norm: Literal["auto", "train", "frozen"] = setting(
+        "auto", "of the backbone; frozen keeps its statistics; auto: frozen if it is pretrained"
+    )
+    ema: float | None = setting(None, "keep a running mean of the weights: 0.999", least=0, most=1)
+    validate_every: int = setting(1, "epochs between validations", least=1)
+    checkpoint_every: int = setting(1, "epochs between saves of the training state", least=1)
+    early_stop: int | None = setting(
+        None, "stop after N validations without a better mIoU", least=1
+    )
+    loggers: tuple[str, ...] = setting((), "beside metrics.csv: tensorboard, wandb, mlflow, ...")
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """Where it runs. Nothing here changes what is computed, but for rounding and DDP's batches."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "what to compute on")
+    devices: int = setting(1, "processes, one on each device (DDP)", least=1)
+    nodes: int = setting(1, "machines; start one run on each, by torchrun or SLURM", least=1)
+    precision: Literal["32", "bf16", "16"] = setting("32", "of activations; weights stay float32")
+    workers: int | None = setting(None, "loader processes; null: by the number of cores", least=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    model: NetworkConfig = field(default_factory=NetworkConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    machine: MachineConfig = field(default_factory=MachineConfig)

@@ -1,0 +1,96 @@
+"""Keeping decoded images: in memory, or on disk as arrays that are mapped, not read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.files import image_size
+from scaseg.data.sample import Sample
+
+
+class RamCache:
+    """A data set decoded once, before the loaders start: their processes share the memory."""
+
+    def __init__(
+        self, dataset: PairedDataset, *, workers: int = 4, room: int | None = None
+    ) -> None:
+        self.dataset = dataset
+        needed = _bytes_needed(dataset)
+        if room is not None and needed > 0.8 * room:
+            raise ValueError(
+                f"data.cache: ram: the decoded images take about {needed / 2**30:.1f} GiB and "
+                f"{room / 2**30:.1f} GiB are free; use disk or none"
+            )
+        with ThreadPoolExecutor(workers) as pool:
+            self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        kept = self.samples[index]
+        return Sample(kept.image.copy(), kept.labels.copy(), kept.name)  # a transform may write
+
+
+class DiskCache:
+    """A data set whose decoded images are kept in a folder as they are first read.
+
+    A file that has changed since, or other label options, make another entry.
+    """
+
+    def __init__(self, dataset: PairedDataset, folder: str | Path) -> None:
+        self.dataset = dataset
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        pair = self.dataset.pairs[index]
+        place = self.folder / self._key(index)
+        images, labels = place.with_suffix(".image.npy"), place.with_suffix(".labels.npy")
+        try:
+            # mapped copy-on-write: a transform that writes must not write into the cache
+            return Sample(np.load(images, mmap_mode="c"), np.load(labels, mmap_mode="c"), pair.name)
+        except (OSError, ValueError):  # not there yet, or torn
+            sample = self.dataset[index]
+            _write(images, sample.image)
+            _write(labels, sample.labels)
+            return sample
+
+    def _key(self, index: int) -> str:
+        pair, data = self.dataset.pairs[index], self.dataset
+        facts = [type(data).__name__, sorted(data.label_map.items()), data.reduce_zero_label]
+        facts += [data.ignore_index, data.classes]
+        for path in (pair.image, pair.labels):
+            status = path.stat()
+            facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
+def _write(path: Path, array: NDArray[np.generic]) -> None:
+    """Write a file that appears whole or not at all: several processes may write it at once."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, array)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _bytes_needed(dataset: PairedDataset) -> int:
+    """Estimate from the sizes of up to 64 photographs: 3 bytes of colour, 4 of label a pixel."""
+    chosen = dataset.pairs[:: max(1, len(dataset) // 64)]
+    pixels = sum(np.prod(image_size(pair.image, upright=False)) for pair in chosen)
+    return int(7 * pixels / len(chosen) * len(dataset))

@@ -1,0 +1,138 @@
+"""The data of a run: its splits, checked before any epoch starts, its classes and their weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaseg.build import DATASETS, build_dataset
+from scaseg.class_weights import inverse_class_weights, paper_class_weights
+from scaseg.config import DataConfig, RunConfig, TrainingConfig
+from scaseg.data.check import quick_check
+from scaseg.data.datasets import PairedDataset
+from scaseg.data.scan import scan_labels
+from scaseg.training.folder import PIXELS
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What is trained and validated on; `validation` says where the latter comes from."""
+
+    train: PairedDataset
+    val: PairedDataset | None
+    validation: str
+    classes: tuple[str, ...]
+    pixels: tuple[int, ...] | None  # of each class in train; None where nobody needs them
+
+
+def open_data(run: RunConfig, folder: Path | None) -> RunData:
+    """Open the splits of a run and refuse what cannot be trained on; ValueError says why."""
+    config = run.data
+    train, val, validation = open_splits(config)
+    for dataset in (train, val):
+        if dataset is not None:
+            quick_check(dataset)
+    pixels = None
+    if train.classes is None or run.training.class_weights != "none":
+        pixels = _class_pixels(train, folder)
+    classes = train.classes
+    if classes is None:
+        assert pixels is not None
+        count = len(pixels)
+        if val is not None:
+            count = max(count, len(scan_labels(val).pixels))
+        classes = tuple(f"class {index}" for index in range(count))
+        pixels = (*pixels, *(0,) * (count - len(pixels)))
+        train.classes = classes
+        if val is not None:
+            val.classes = classes
+    return RunData(train, val, validation, classes, pixels)
+
+
+def open_splits(config: DataConfig) -> tuple[PairedDataset, PairedDataset | None, str]:
+    """Open the training and validation images; where there is no val split, hold some out."""
+    splits = _splits(config)
+    whole = not splits and config.train == "train"  # a folder without lists
+    train = build_dataset(config, None if whole else config.train)
+    if config.limit is not None:
+        train = train.subset(range(min(config.limit, len(train))))
+    if config.val is None:
+        return train, None, "no validation"
+    if config.val != "auto" or "val" in splits:
+        name = "val" if config.val == "auto" else config.val
+        return train, build_dataset(config, name, train.classes), f"the split {name}"
+    held = held_out(len(train), config.hold_out)
+    if not held:
+        return train, None, "no validation"
+    kept = sorted(set(range(len(train))) - set(held))
+    said = f"{len(held)} of {len(train)} training images held out"
+    return train.subset(kept), train.subset(held), said
+
+
+def held_out(count: int, share: float) -> list[int]:
+    """Choose images for validation, evenly spread; at least one stays on either side.
+
+    >>> held_out(20, 0.1)
+    [5, 15]
+    """
+    wanted = min(count - 1, max(1, round(count * share))) if share and count > 1 else 0
+    return [int((index + 0.5) * count / wanted) for index in range(wanted)]
+
+
+def evaluation_split(config: DataConfig, wanted: str | None) -> tuple[PairedDataset, str]:
+    """Open what a model is judged on: the split that was asked for, else test, else val.
+
+    Where a folder has neither, the images that training held out.
+    """
+    splits = _splits(config)
+    if wanted == "all":
+        return build_dataset(config, None), "all images"
+    if wanted is None:
+        wanted = next((name for name in ("test", "val") if name in splits), None)
+    if wanted is not None and (splits or wanted not in ("train", "val")):
+        return build_dataset(config, wanted), f"the split {wanted}"
+    train, val, said = open_splits(config)
+    if wanted == "train":
+        return train, "the training images"
+    if val is None:
+        return build_dataset(config, None), "all images"
+    return val, said
+
+
+def class_weights(
+    config: TrainingConfig, pixels: tuple[int, ...] | None
+) -> tuple[float, ...] | None:
+    """What classes weigh in the loss; None: all the same."""
+    if config.class_weights == "none" or pixels is None:
+        return None
+    if config.class_weights == "inverse":
+        weights = inverse_class_weights(pixels)
+    else:
+        weights = paper_class_weights(pixels).weights
+    if config.class_weight_range is not None:
+        low, high = config.class_weight_range
+        weights = tuple(min(max(weight, low), high) if weight else 0.0 for weight in weights)
+    return weights
+
+
+def _splits(config: DataConfig) -> tuple[str, ...]:
+    if config.root is None:
+        raise ValueError("--data: nothing; say where the data are")
+    root = Path(config.root)
+    if not root.is_dir():
+        raise ValueError(f"--data: {root}: no such folder")
+    return DATASETS[config.name].splits(root)
+
+
+def _class_pixels(train: PairedDataset, folder: Path | None) -> tuple[int, ...]:
+    """Count the labelled pixels of each class, or read what this run has counted before."""
+    known = None if folder is None else folder / PIXELS
+    if known is not None and known.is_file():
+        return tuple(json.loads(known.read_text(encoding="utf-8"))["pixels"])
+    scan = scan_labels(train)
+    if scan.problems:
+        rest = len(scan.problems) - 1
+        more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
+        raise ValueError(f"{scan.problems[0]}{more}")
+    return tuple(scan.pixels)

@@ -1,0 +1,112 @@
+"""Judging a model: the paper's three metrics over a split, in one process or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytorch_lightning import Callback, Trainer
+
+from scaseg.config import DataConfig, MachineConfig, TrainingConfig
+from scaseg.config.reading import read
+from scaseg.data.check import quick_check
+from scaseg.data.datasets import PairedDataset
+from scaseg.inference import TestTime
+from scaseg.metrics import ConfusionMatrix, Scores
+from scaseg.models import Segmenter
+from scaseg.training.loop import build_trainer, evaluation_loader, quiet_lightning
+from scaseg.training.task import SegmentationTask
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics, what they were computed from, and how many photographs that was."""
+
+    scores: Scores
+    confusion: ConfusionMatrix
+    images: int
+
+    def to_dict(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """What --json prints, in percent; null for a class that does not occur."""
+        return {
+            **{name: _number(value) for name, value in self.scores.summary().items()},
+            "per_class": {
+                name: {"accuracy": _number(100 * accuracy), "IoU": _number(100 * iou)}
+                for name, accuracy, iou in zip(
+                    classes, self.scores.accuracies, self.scores.ious, strict=True
+                )
+            },
+            "images": self.images,
+        }
+
+
+def evaluate(
+    model: Segmenter,
+    dataset: PairedDataset,
+    *,
+    test_time: TestTime | None = None,
+    machine: MachineConfig | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Count a model's predictions against the truth, at the labels' own resolution.
+
+    The model's mode and device are left as they were. With several devices, every process returns
+    the same numbers as one process would.
+    """
+    machine = machine or MachineConfig(device="cpu")
+    _check_classes(model, dataset)
+    quick_check(dataset)
+    task = SegmentationTask(model, TrainingConfig(class_weights="none"), test_time=test_time)
+    was_training, device = model.training, next(model.parameters()).device
+    with quiet_lightning():
+        callbacks: list[Callback] = [] if progress is None else [_Progress(progress, len(dataset))]
+        trainer = build_trainer(machine, callbacks=callbacks, logger=False)
+        loader = evaluation_loader(dataset, machine, trainer)
+        trainer.validate(task, loader, verbose=False)
+    model.to(device).train(was_training)
+    assert task.scores is not None
+    return Evaluation(task.scores, task.confusion, len(dataset))
+
+
+class _Progress(Callback):
+    """Tell how many photographs are done, over all processes."""
+
+    def __init__(self, hear: Callable[[int, int], None], total: int) -> None:
+        self.hear = hear
+        self.total = total
+
+    def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.is_global_zero:
+            done = trainer.validate_loop.batch_progress.current.ready * trainer.world_size
+            self.hear(min(done, self.total), self.total)
+
+
+def data_of(model: Segmenter, root: str | None) -> DataConfig:
+    """How the labels of a model's own data are read, for data of the same kind elsewhere."""
+    recorded = model.config.training.get("recipe", {}).get("data", {})
+    config = read(DataConfig, recorded) if recorded else DataConfig()
+    return replace(config, root=root if root is not None else config.root, limit=None)
+
+
+def _check_classes(model: Segmenter, dataset: PairedDataset) -> None:
+    """Refuse data whose classes are others, or in another order: every number would be wrong."""
+    own, theirs = model.config.classes, dataset.classes
+    if theirs is None:
+        dataset.classes = own
+    elif theirs != own:
+        place, mine, other = next(
+            (index, *pair)
+            for index, pair in enumerate(
+                zip([*own, *("",) * len(theirs)], [*theirs, *("",) * len(own)], strict=False)
+            )
+            if pair[0] != pair[1]
+        )
+        raise ValueError(
+            f"{dataset.root}: class {place} is {other!r}, the model's is {mine!r} ({len(theirs)} "
+            f"and {len(own)} classes); give data with the model's classes in their order"
+        )
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value

@@ -1,0 +1,129 @@
+"""The run folder: what went in, how it went, what came out.
+
+RUN/recipe.yaml        the run, every key
+RUN/environment.json   versions, machine, git revision, command
+RUN/class_pixels.json  labelled pixels of each class in the training images
+RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class
+RUN/checkpoints/       last.ckpt to continue from, best/ the best model so far
+RUN/model/             the final model, for load_model, evaluate, predict
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import scaseg
+
+RECIPE, ENVIRONMENT, PIXELS = "recipe.yaml", "environment.json", "class_pixels.json"
+METRICS, PER_CLASS = "metrics.csv", "per_class.csv"
+LAST, BEST, MODEL = Path("checkpoints/last.ckpt"), Path("checkpoints/best"), Path("model")
+PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
+OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, "checkpoints", "model", "cache"}
+
+
+def open_run_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make a folder for a new run; ValueError where something is there that would be lost."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out: {folder} is a file; give a folder")
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if there and not overwrite:
+        what = "a run" if RECIPE in there else "files"
+        raise ValueError(
+            f"--out: {folder} holds {what} already; use --resume to continue, --overwrite to start "
+            "over, or another folder"
+        )
+    if there and RECIPE not in there:
+        raise ValueError(f"--out: {folder} holds {there[0]}, and no run; give another folder")
+    for name in there:  # only what a run wrote: a user's notes stay
+        path = folder / name
+        if name in OURS:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise ValueError(f"--out: {folder} cannot be made ({fault.strerror})") from fault
+
+
+def find_model(path: str | Path) -> Path:
+    """Find the model in a run folder, or take the folder of a saved model as it is."""
+    path = Path(path)
+    if not path.is_dir():
+        raise ValueError(f"{path}: no such folder; give a run folder or one by save_pretrained")
+    for place in (path, path / MODEL, path / BEST):
+        if (place / "config.json").is_file():
+            return place
+    if (path / RECIPE).is_file():
+        raise ValueError(f"{path}: this run has no model yet; continue it with --resume")
+    return path
+
+
+def environment() -> dict[str, Any]:
+    """Say with what and where a run was made."""
+    import torch
+
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "scaseg": scaseg.__version__,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "machine": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "git": {
+            "scaseg": _revision(Path(__file__).parent),
+            "working folder": _revision(Path.cwd()),
+        },
+    }
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people, whole or not at all."""
+    with whole_file(path) as temporary:
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a temporary file beside `path` that takes its place, on the disk, when it is written."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _revision(folder: Path) -> str | None:
+    """The git revision of a folder, marked where it was changed since; None outside git."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,171 @@
+"""Lightning's Trainer as we use it, and the loaders that feed it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_utilities.core.rank_zero import rank_zero_only
+from pytorch_lightning import Callback, Trainer
+from torch.utils.data import DataLoader
+
+from scaseg.build import build_transforms
+from scaseg.config import MachineConfig, ModelConfig, RunConfig
+from scaseg.data import collate
+from scaseg.data.cache import DiskCache, RamCache
+from scaseg.data.datasets import PairedDataset
+from scaseg.data.loading import (
+    EpochBatches,
+    EvaluationPhotographs,
+    OwnShare,
+    Place,
+    Samples,
+    TrainingExamples,
+)
+from scaseg.memory import available_memory
+from scaseg.training.callbacks import WholeCheckpoints
+
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return getattr(rank_zero_only, "rank", None) in (None, 0)  # Lightning asks the launcher
+
+
+def build_trainer(machine: MachineConfig, *, callbacks: list[Callback], **options: Any) -> Trainer:
+    """Make a Trainer that does nothing unasked: no files, no bar, no summary."""
+    processes = machine.devices * machine.nodes
+    trainer = Trainer(
+        accelerator=check_device(machine),
+        devices=machine.devices,
+        num_nodes=machine.nodes,
+        strategy="ddp" if processes > 1 else "auto",
+        precision=PRECISIONS[machine.precision],  # type: ignore[arg-type]
+        callbacks=callbacks,
+        plugins=[WholeCheckpoints()],
+        use_distributed_sampler=False,  # ours know the processes
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    if trainer.accelerator.name() == "cuda":
+        torch.set_float32_matmul_precision("high")
+    return trainer
+
+
+def check_device(machine: MachineConfig) -> str:
+    """Turn a device into Lightning's word for it; ValueError where it is not there."""
+    cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    mps = torch.backends.mps.is_available()
+    device = machine.device
+    if device == "auto":
+        device = "cuda" if cuda else "mps" if mps else "cpu"
+    if (device == "cuda" and not cuda) or (device == "mps" and not mps):
+        raise ValueError(f"--device: {device} is not available here; use cpu or auto")
+    most = {"cuda": cuda, "mps": 1, "cpu": 1024}[device]
+    if machine.devices > most:
+        raise ValueError(f"--devices: {machine.devices}; there are {most} of {device} here")
+    return device
+
+
+def training_loader(
+    run: RunConfig, samples: Samples, model: ModelConfig, trainer: Trainer
+) -> DataLoader[Any]:
+    """Feed augmented batches in the order of (seed, epoch)."""
+    examples = TrainingExamples(
+        samples,
+        build_transforms(run.augment),
+        mean=model.mean,
+        std=model.std,
+        seed=run.training.seed,
+    )
+    batches = EpochBatches(
+        len(examples), run.training.batch_size, seed=run.training.seed, place=_place(trainer)
+    )
+    return DataLoader(
+        examples,  # type: ignore[arg-type]
+        batch_sampler=batches,
+        collate_fn=collate,
+        **_loading(run.machine),
+    )
+
+
+def evaluation_loader(
+    samples: Samples, machine: MachineConfig, trainer: Trainer
+) -> DataLoader[Any]:
+    """Feed photographs one by one, each to one process."""
+    photographs = EvaluationPhotographs(samples)
+    share = OwnShare(len(photographs), place=_place(trainer))
+    return DataLoader(
+        photographs,  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=share,
+        **_loading(machine),
+    )
+
+
+def cached(dataset: PairedDataset, run: RunConfig, folder: Path | None) -> Samples:
+    """Keep decoded images where the run wants them."""
+    if run.data.cache == "ram":
+        return RamCache(dataset, room=available_memory(torch.device("cpu")))
+    if run.data.cache == "disk":
+        if run.data.cache_dir is None and folder is None:
+            return dataset
+        return DiskCache(dataset, run.data.cache_dir or Path(str(folder)) / "cache")
+    return dataset
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Keep Lightning's advice for its own users from ours; what goes wrong still shows."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for said in (
+                ".*does not have many workers.*",
+                ".*is smaller than the logging interval.*",
+                ".*LeafSpec.*",  # its own use of what torch has since renamed
+                ".*isinstance.treespec.*",
+            ):
+                warnings.filterwarnings("ignore", said)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _place(trainer: Trainer) -> Callable[[], Place]:
+    """Where this process stands, asked when an epoch starts.
+
+    `processed` and not `current_epoch`: right after a checkpoint is loaded only the former knows.
+    """
+
+    def place() -> Place:
+        epoch: int = trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        return Place(epoch, trainer.global_rank, trainer.world_size)
+
+    return place
+
+
+def _loading(machine: MachineConfig) -> dict[str, Any]:
+    workers = machine.workers
+    if workers is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        workers = min(8, max(0, (cores or 1) // machine.devices - 1))
+    return {
+        "num_workers": workers,
+        "persistent_workers": workers > 0,
+        "pin_memory": torch.cuda.is_available() and machine.device in ("auto", "cuda"),
+    }

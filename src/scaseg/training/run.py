@@ -1,0 +1,249 @@
+"""One training run, from its description to a folder with a model in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import EarlyStopping
+
+from scaseg.build import build_loggers, build_model
+from scaseg.config import ModelConfig, RunConfig, save_recipe
+from scaseg.models import Segmenter, save_pretrained
+from scaseg.models.saving import read_weights
+from scaseg.models.weights import load_pretrained
+from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, RunningMean
+from scaseg.training.data import RunData, class_weights, open_data
+from scaseg.training.folder import (
+    BEST,
+    ENVIRONMENT,
+    LAST,
+    MODEL,
+    PIXELS,
+    RECIPE,
+    environment,
+    open_run_folder,
+    write_json,
+)
+from scaseg.training.loop import (
+    build_trainer,
+    cached,
+    check_device,
+    evaluation_loader,
+    is_first_process,
+    quiet_lightning,
+    training_loader,
+)
+from scaseg.training.progress import ProgressDisplay
+from scaseg.training.task import SegmentationTask
+
+_log = logging.getLogger(__name__)
+Say = Callable[[str], None]
+
+
+class TrainingError(RuntimeError):
+    """Something went wrong during an epoch; says where, and the cause has the rest."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to: the model, a row of metrics an epoch, and which epoch was best."""
+
+    model: Segmenter
+    rows: list[Row]
+    best_epoch: int | None  # None: there was no validation
+    folder: Path | None
+
+
+def train(
+    run: RunConfig,
+    out: str | Path | None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    fast_dev_run: bool = False,
+    quiet: bool = False,
+    say: Say | None = None,
+) -> Result:
+    """Train as a run describes, into the folder `out`; None: nothing is written.
+
+    resume continues the run that `out` holds. fast_dev_run takes one batch through training and
+    validation and writes nothing. ValueError: bad input, found before any epoch starts.
+    """
+    say = say if say is not None and is_first_process() else _say_nothing
+    folder = None if out is None or fast_dev_run else Path(out)
+    check_device(run.machine)
+    if folder is not None and not resume and is_first_process():
+        _refuse_to_lose(folder, overwrite=overwrite)
+    data = open_data(run, folder if resume or not is_first_process() else None)
+    say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
+    model = _build(run, data, say)
+    weights = class_weights(run.training, data.pixels)
+    task = SegmentationTask(
+        model, run.training, class_weights=weights, frozen_norms=_frozen_norms(run)
+    )
+    if folder is not None and is_first_process():
+        if not resume:
+            open_run_folder(folder, overwrite=overwrite)
+            save_recipe(run, folder / RECIPE)
+            if data.pixels is not None:
+                pixels = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
+                write_json(folder / PIXELS, pixels)
+        write_json(folder / ENVIRONMENT, environment())
+    table = MetricsTable(folder)
+    best, callbacks = _callbacks(run, folder, table, data, quiet=quiet)
+    with quiet_lightning():
+        trainer = build_trainer(
+            run.machine,
+            callbacks=callbacks,
+            **_options(run, folder, fast_dev_run=fast_dev_run),
+        )
+        checkpoint = folder / LAST if resume and folder is not None else None
+        _fit(trainer, task, run, data, folder, checkpoint)
+    if folder is not None and trainer.is_global_zero:
+        _finish(task.model, run, folder, best, table.rows)
+    return Result(task.model, table.rows, best.epoch if best else None, folder)
+
+
+def _fit(
+    trainer: Trainer,
+    task: SegmentationTask,
+    run: RunConfig,
+    data: RunData,
+    folder: Path | None,
+    checkpoint: Path | None,
+) -> None:
+    config = task.model.config
+    train_images = training_loader(run, cached(data.train, run, folder), config, trainer)
+    val_images = None
+    if data.val is not None:
+        val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
+    try:
+        trainer.fit(task, train_images, val_images, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit:
+        if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
+            raise KeyboardInterrupt from None
+        raise
+    except Exception as fault:
+        place = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"
+        raise TrainingError(f"{place}: {_last_line(fault)}") from fault
+
+
+def _options(run: RunConfig, folder: Path | None, *, fast_dev_run: bool) -> dict[str, Any]:
+    loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
+    options: dict[str, Any] = {
+        "max_epochs": run.training.epochs,
+        "accumulate_grad_batches": run.training.accumulate,
+        "gradient_clip_val": run.training.gradient_clip,
+        "check_val_every_n_epoch": run.training.validate_every,
+        "logger": loggers or False,
+        "log_every_n_steps": 10,
+        # all batches of one size: let cuDNN look for the fastest algorithm once
+        "benchmark": run.augment.crop is not None or run.augment.fit is not None,
+    }
+    if fast_dev_run:
+        options.update(max_epochs=1, limit_train_batches=1, limit_val_batches=1)
+    return options
+
+
+def _callbacks(
+    run: RunConfig, folder: Path | None, table: MetricsTable, data: RunData, *, quiet: bool
+) -> tuple[KeepBest | None, list[Callback]]:
+    """The order matters: the row of an epoch is written before it is shown and saved."""
+    callbacks: list[Callback] = [table]
+    mean = None
+    if run.training.ema is not None:
+        mean = RunningMean(decay=run.training.ema)
+        callbacks.append(mean)
+    if not quiet:
+        callbacks.append(ProgressDisplay(table))
+    best = None
+    if data.val is not None:
+        if folder is not None:
+            best = KeepBest(folder, mean)
+            callbacks.append(best)
+        if run.training.early_stop is not None:
+            patience = run.training.early_stop
+            callbacks.append(EarlyStopping("val/mIoU", mode="max", patience=patience))
+    if folder is not None:
+        callbacks.append(KeepLast(folder, run.training.checkpoint_every))
+    return best, callbacks
+
+
+def _build(run: RunConfig, data: RunData, say: Say) -> Segmenter:
+    """Build the network, its weights drawn from the seed, and load what it starts from."""
+    palette = run.model.palette if run.model.palette is not None else data.train.palette
+    try:
+        config = ModelConfig(
+            classes=data.classes,
+            backbone=run.model.backbone,
+            context=run.model.context,
+            head=run.model.head,
+            context_options=run.model.context_options,
+            palette=palette,
+            fit=run.augment.fit,
+        )
+        torch.manual_seed(run.training.seed)
+        model = build_model(config)
+    except ValueError as fault:
+        raise ValueError(f"model.{fault}") from fault
+    source = run.model.backbone_weights
+    if source is None:
+        say("the backbone starts from random weights; --backbone-weights imagenet gives far more")
+        return model
+    try:
+        loaded = load_pretrained(model, run.model.backbone, source)
+    except OSError as fault:
+        raise ValueError(str(fault)) from fault
+    in_head = [name for name in loaded if name.startswith("head.")]
+    said = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
+    say(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{said}")
+    return model
+
+
+def _frozen_norms(run: RunConfig) -> bool:
+    """Statistics of small batches are poor: those of a pretrained backbone are kept."""
+    if run.training.batch_norm == "auto":
+        return run.model.backbone_weights is not None
+    return run.training.batch_norm == "frozen"
+
+
+def _refuse_to_lose(folder: Path, *, overwrite: bool) -> None:
+    """Look, before the data are read, whether the folder may be used; touch nothing."""
+    if not overwrite and folder.is_dir() and any(folder.iterdir()):
+        open_run_folder(folder, overwrite=False)
+    if folder.exists() and not folder.is_dir():
+        open_run_folder(folder, overwrite=False)
+
+
+def _finish(
+    model: Segmenter, run: RunConfig, folder: Path, best: KeepBest | None, rows: list[Row]
+) -> None:
+    """Write the final model: the best by validation, or the last where there was none."""
+    chosen: Row = rows[-1] if rows else {}
+    if best is not None and best.epoch and (folder / BEST).is_dir():
+        read_weights(model, folder / BEST)
+        chosen = next((row for row in rows if int(row["epoch"]) == best.epoch), chosen)
+    record = {
+        "recipe": asdict(run),
+        "validation": {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")},
+    }
+    model.config = replace(model.config, training=record)
+    save_pretrained(model, folder / MODEL)
+
+
+def _last_line(fault: Exception) -> str:
+    """What went wrong, in one line: a loader's process sends its whole traceback."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    if not lines:
+        return type(fault).__name__
+    return lines[-1] if lines[0].startswith("Caught") else lines[0]
+
+
+def _say_nothing(line: str) -> None:
+    pass

@@ -1,0 +1,155 @@
+import sys
+
+import numpy as np
+import pytest
+
+from scaseg.data.datasets import SiftFlow, SiftFlowGeo
+from scaseg.data.datasets.sift_flow import SEMANTIC
+from tests.data import replicas
+from tests.data.replicas import SCENES
+
+
+def names_of(data):
+    return [data[index].name for index in range(len(data))]
+
+
+def test_splits_and_classes(tmp_path):
+    replicas.sift_flow(tmp_path)
+    assert SiftFlow.splits(tmp_path) == ("train", "test")
+    (tmp_path / "Images" / SCENES / "._coast_bea1.jpg").write_bytes(b"macOS's own")
+    train, test = SiftFlow(tmp_path, "train"), SiftFlow(tmp_path, "test")
+    assert names_of(train) == ["coast_bea1", "forest_for3"]
+    assert names_of(test) == ["street_par6"]  # highway_bost181 is listed, but unannotated
+    assert names_of(SiftFlow(tmp_path)) == ["coast_bea1", "forest_for3", "street_par6"]
+    assert train.classes == SEMANTIC
+    assert (len(SEMANTIC), SEMANTIC[8], SEMANTIC[27]) == (33, "cow", "sky")
+    assert train[0].labels.tolist() == [[255, 0, 32], [27, 27, 1]]
+    assert train[0].labels.dtype == np.int32
+
+
+def test_geometric_labels(tmp_path):
+    data = SiftFlowGeo(replicas.sift_flow(tmp_path), "train")
+    assert data.classes == ("sky", "horizontal", "vertical")
+    assert data[0].labels.tolist() == [[255, 1, 0], [1, 1, 2]]
+
+
+def test_names_come_from_the_files_where_they_have_them(tmp_path):
+    replicas.sift_flow(tmp_path, names=False)
+    assert SiftFlow(tmp_path).classes == SEMANTIC
+    assert SiftFlowGeo(tmp_path).classes == ("sky", "horizontal", "vertical")
+    first = tmp_path / "GeoLabels" / SCENES / "coast_bea1.mat"
+    other = replicas.cell(["horizontal", "vertical", "sky"])
+    replicas.mat(first, S=np.int16([[1, 2, 3], [1, 2, 3]]), names=other.T)
+    assert SiftFlowGeo(tmp_path).classes == ("horizontal", "vertical", "sky")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"T": np.uint8([[1]])}, r"has no S, but T; is it a label map\?"),
+        ({"S": np.uint8([[1, 34, 1]] * 2)}, "holds 34; 0 is unlabelled and 1 to 33 are classes"),
+        ({"S": np.int16([[1, -1, 1]] * 2)}, "holds -1; 0 is unlabelled"),
+        ({"S": np.array([[1.5]])}, "S holds fractions"),
+        ({"S": np.array([[np.nan]])}, "S holds fractions"),
+        ({"S": np.ones((2, 3, 2))}, r"S is float64 of shape \(2, 3, 2\); a label map has a number"),
+        ({"S": "text"}, "a label map has a number a pixel"),
+        ({"S": np.uint8([[1]])}, "1 x 1 but its photograph is 2 x 3"),
+    ],
+)
+def test_what_is_no_label_map_is_named(tmp_path, content, message):
+    replicas.sift_flow(tmp_path)
+    path = tmp_path / "SemanticLabels" / SCENES / "forest_for3.mat"
+    replicas.mat(path, **content)
+    with pytest.raises(ValueError, match=rf"forest_for3.mat: .*{message}") as refused:
+        SiftFlow(tmp_path, "train")[1]
+    assert "\n" not in str(refused.value)
+
+
+def test_doubles_are_whole_numbers_too(tmp_path):
+    replicas.sift_flow(tmp_path)
+    path = tmp_path / "SemanticLabels" / SCENES / "forest_for3.mat"
+    replicas.mat(path, S=np.array([[0.0, 1.0, 33.0]] * 2))
+    assert SiftFlow(tmp_path, "train")[1].labels.tolist() == [[255, 0, 32]] * 2
+
+
+@pytest.mark.parametrize("kept", [0, 60, 128, 140, 170])
+def test_torn_files_are_named(tmp_path, kept):
+    """Also the first file, which would have named the classes."""
+    replicas.sift_flow(tmp_path)
+    path = tmp_path / "SemanticLabels" / SCENES / "coast_bea1.mat"
+    path.write_bytes(path.read_bytes()[:kept])
+    data = SiftFlow(tmp_path, "train")
+    assert data.classes == SEMANTIC
+    with pytest.raises(ValueError, match=r"coast_bea1.mat: ") as refused:
+        data[0]
+    assert "\n" not in str(refused.value)
+
+
+def test_damaged_files_never_reach_scipy(tmp_path, monkeypatch):
+    """It may end the process on them."""
+    import scipy.io
+
+    data = SiftFlow(replicas.sift_flow(tmp_path), "train")
+    path = data.pairs[0].labels
+    whole = path.read_bytes()
+    monkeypatch.setattr(scipy.io, "loadmat", lambda *args, **kwargs: pytest.fail("scipy saw it"))
+    for at in (139, 150, len(whole) - 30):  # within the variables, which are packed
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"coast_bea1.mat: cannot be read"):
+            data[0]
+    length = int.from_bytes(whole[132:136], "little")
+    shorter = (length - 4).to_bytes(4, "little")  # without the checksum, and the tag says so
+    path.write_bytes(whole[:132] + shorter + whole[136 : 132 + length] + whole[136 + length :])
+    with pytest.raises(ValueError, match=r"coast_bea1.mat: cannot be read \(a variable ends too"):
+        data[0]
+
+
+def test_hdf5_files_are_named(tmp_path):
+    replicas.sift_flow(tmp_path)
+    path = tmp_path / "SemanticLabels" / SCENES / "coast_bea1.mat"
+    header = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+    path.write_bytes(header.ljust(600, b"\0"))
+    with pytest.raises(ValueError, match=r"coast_bea1.mat: of MATLAB 7.3 \(HDF5\)"):
+        SiftFlow(tmp_path, "train")[0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "split", "message"),
+    [
+        (lambda root: (root / "TestSet1.txt").unlink(), "train", "TestSet1.txt: no such file"),
+        (lambda root: None, "val", "has no split 'val'; there are train, test"),
+        (lambda root: (root / "TestSet1.txt").write_text("\n"), "test", "names no photograph"),
+        (lambda root: (root / "TestSet1.txt").write_bytes(b"\xff"), "test", "save it as UTF-8"),
+        (
+            lambda root: (root / "TestSet1.txt").write_text(f"{SCENES}\\gone.jpg"),
+            "test",
+            "gone.jpg: no such photograph",
+        ),
+        (
+            lambda root: (root / "SemanticLabels" / SCENES / "forest_for3.mat").unlink(),
+            "train",
+            "forest_for3.mat: no such label map",
+        ),
+        (lambda root: (root / "Images").rename(root / "Bilder"), "test", "Images.*no such folder"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, spoil, split, message):
+    replicas.sift_flow(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        SiftFlow(tmp_path, split)
+
+
+def test_scipy_may_be_missing(tmp_path, monkeypatch):
+    replicas.sift_flow(tmp_path)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(ValueError, match=r"needs scipy; pip install 'scaseg\[data\]'"):
+        SiftFlow(tmp_path, "train")
+
+
+def test_the_users_own_mapping_applies_to_classes(tmp_path):
+    replicas.sift_flow(tmp_path)
+    data = SiftFlow(tmp_path, "train", label_map={32: 1}, ignore_index=254)
+    assert data[0].labels.tolist() == [[255, 0, 1], [27, 27, 1]]
