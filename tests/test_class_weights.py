@@ -1,6 +1,6 @@
 import pytest
 
-from scaseg.class_weights import paper_class_weights
+from scaseg.class_weights import inverse_class_weights, paper_class_weights
 
 
 def test_worked_by_hand():
@@ -26,7 +26,25 @@ def test_one_class():
     assert paper_class_weights([5]).weights == (1,)
 
 
-@pytest.mark.parametrize(("pixels", "message"), [([0, 0], "no labelled pixel"), ([3, -1], "negat")])
-def test_nonsense_is_refused(pixels, message):
+@pytest.mark.parametrize("pixels", [[5], [600, 300, 100, 0], [1, 10**12], [0, 7, 7, 0]])
+def test_inverse_weights_make_classes_equal(pixels):
+    weights = inverse_class_weights(pixels)
+    shares = [count * weight for count, weight in zip(pixels, weights, strict=True) if count]
+    assert shares == pytest.approx([shares[0]] * len(shares))
+    assert sum(shares) == pytest.approx(sum(pixels))  # a pixel weighs 1 on average
+    assert all(weight == 0 for count, weight in zip(pixels, weights, strict=True) if not count)
+
+
+@pytest.mark.parametrize("weigh", [paper_class_weights, inverse_class_weights])
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        ([0, 0], "no labelled pixel"),
+        ([], "no labelled pixel"),
+        ([3, -1], "negat"),
+        ([1, -1], "neg"),
+    ],
+)
+def test_nonsense_is_refused(weigh, pixels, message):
     with pytest.raises(ValueError, match=message):
-        paper_class_weights(pixels)
+        weigh(pixels)

@@ -27,11 +27,7 @@ def paper_class_weights(pixels: Sequence[int]) -> ClassWeights:
     >>> paper_class_weights([600, 300, 90, 9, 1])  # the second class crosses 85 %: eta = 0.3
     ClassWeights(weights=(1.0, 1.0, 2.0, 4.0, 8.0), eta=0.3)
     """
-    if any(count < 0 for count in pixels):
-        raise ValueError(f"pixels has a negative count ({min(pixels)}); count labelled pixels")
-    total = sum(pixels)
-    if total == 0:
-        raise ValueError("pixels has no labelled pixel at all; there is nothing to weigh")
+    total = _total(pixels)
     reached = 0
     eta_count = 0
     for count in sorted(pixels, reverse=True):
@@ -49,10 +45,16 @@ def inverse_class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
     >>> inverse_class_weights([600, 300, 100, 0])
     (0.5555555555555556, 1.1111111111111112, 3.3333333333333335, 0.0)
     """
-    total, present = sum(pixels), sum(count > 0 for count in pixels)
-    if total == 0:
-        raise ValueError("pixels has no labelled pixel at all; there is nothing to weigh")
+    total, present = _total(pixels), sum(count > 0 for count in pixels)
     return tuple(total / (present * count) if count else 0.0 for count in pixels)
+
+
+def _total(pixels: Sequence[int]) -> int:
+    if any(count < 0 for count in pixels):
+        raise ValueError(f"pixels has a negative count ({min(pixels)}); count labelled pixels")
+    if not any(pixels):
+        raise ValueError("pixels has no labelled pixel at all; there is nothing to weigh")
+    return sum(pixels)
 
 
 def _ceil_log10(numerator: int, denominator: int) -> int:

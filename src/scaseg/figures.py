@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from scaseg.metrics import ConfusionMatrix
 
-BLUE, GREY = "#3b6ea5", "#c9d3de"
+BLUE, GREY, DARK = "#3b6ea5", "#c9d3de", "#555555"
 
 
 def write_evaluation(
@@ -41,15 +42,18 @@ def confusion_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     total = counts.sum(1, keepdims=True)
     shares = np.divide(100.0 * counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
     count = len(classes)
-    side = min(3 + 0.5 * count, 40)
+    cell = 0.5 if count <= 12 else max(0.2, min(0.32, 36 / count))  # inches: room for 8 points
+    side = 3 + cell * count
+    large = max(11, 0.8 * side)  # in points: read when the whole picture is on a screen
     figure = Figure(figsize=(side + 1, side), layout="constrained", dpi=120)
     axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
-    image.cmap.set_bad("#eeeeee")  # a class that does not occur
-    size = 9 if count <= 30 else 5
-    axes.set_xticks(range(count), classes, rotation=90, fontsize=size)
-    axes.set_yticks(range(count), classes, fontsize=size)
-    axes.set(xlabel="prediction", ylabel="truth", title="Where the pixels of each class went (%)")
+    colours = colormaps["Blues"].with_extremes(bad="#eeeeee")  # a class that does not occur
+    image = axes.imshow(shares, cmap=colours, vmin=0, vmax=100)
+    axes.set_xticks(range(count), classes, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(count), classes, fontsize=8, parse_math=False)
+    axes.set_xlabel("prediction", fontsize=large)
+    axes.set_ylabel("truth", fontsize=large)
+    axes.set_title("Where the pixels of each class went (%)", fontsize=large)
     if count <= 40:  # more would not be read
         for row, column in np.ndindex(count, count):
             share = shares[row, column]
@@ -57,7 +61,9 @@ def confusion_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
                 colour = "white" if share > 55 else "black"
                 said = f"{share:.0f}"
                 axes.text(column, row, said, ha="center", va="center", color=colour, fontsize=8)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="% of the true class")
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=max(20, 2 * side))
+    bar.ax.tick_params(labelsize=0.8 * large)
+    bar.set_label("% of the true class", fontsize=large)
     return figure
 
 
@@ -67,21 +73,34 @@ def per_class_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     present = [index for index, iou in enumerate(scores.ious) if iou == iou]
     present.sort(key=lambda index: scores.ious[index])  # a bar chart fills from below
     absent = [index for index, iou in enumerate(scores.ious) if iou != iou]
-    order = [*absent, *present]
-    figure = Figure(figsize=(7, 1.6 + 0.28 * len(order)), layout="constrained", dpi=120)
+    order = [*reversed(absent), *present]
+    rows = range(len(order))
+    ious = [100 * scores.ious[index] for index in order]
+    accuracies = [100 * scores.accuracies[index] for index in order]
+    figure = Figure(figsize=(7, 1.9 + 0.28 * len(order)), layout="constrained", dpi=120)
     axes = figure.add_subplot()
-    ious = [100 * scores.ious[index] if index in present else 0 for index in order]
-    accuracies = [100 * scores.accuracies[index] if index in present else 0 for index in order]
-    axes.barh(range(len(order)), accuracies, color=GREY, label="accuracy")
-    axes.barh(range(len(order)), ious, color=BLUE, height=0.5, label="IoU")
-    for row, index in enumerate(order):
-        said = f"{ious[row]:.1f}" if index in present else "n/a: does not occur"
-        axes.text(max(ious[row], accuracies[row]) + 1, row, said, va="center", fontsize=8)
-    axes.set_yticks(range(len(order)), [classes[index] for index in order])
-    axes.axvline(100 * scores.mean_iou, color=BLUE, linestyle=":", label="mIoU")
-    summary = scores.summary()
-    title = "   ".join(f"{name} {value:.1f}" for name, value in summary.items())
-    axes.set(xlim=(0, 112), ylim=(-0.7, len(order) - 0.3), xlabel="%", title=title)
+    axes.barh(rows, np.nan_to_num(ious), color=BLUE, height=0.5, label="IoU", zorder=2)
+    axes.barh(rows, np.nan_to_num(accuracies), color=GREY, label="accuracy")
+    if present:
+        axes.axvline(100 * scores.mean_iou, color=BLUE, linestyle=":", label="mIoU")
+    for place, name, values in ((110, "IoU", ious), (121, "acc.", accuracies)):
+        colour = BLUE if name == "IoU" else DARK
+        lines = [(len(order) - 0.1, name), *zip(rows, map(_percent, values), strict=True)]
+        for row, said in lines:
+            axes.text(place, row, said, ha="right", va="center", fontsize=8, color=colour)
+    for row in rows[: len(absent)]:
+        note = axes.text(1, row, "does not occur", va="center", fontsize=8)
+        note.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
+    axes.set_yticks(rows, [classes[index] for index in order], parse_math=False)
+    axes.set_xticks(range(0, 101, 20))
+    title = "   ".join(f"{name} {_percent(value)}" for name, value in scores.summary().items())
+    axes.set(xlim=(0, 122), ylim=(-0.7, len(order) - 0.3), xlabel="%")
+    axes.set_title(title, pad=16)  # above the names of the columns
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", fontsize=8)
+    axes.spines["bottom"].set_bounds(0, 100)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
+
+
+def _percent(value: float) -> str:
+    return "n/a" if value != value else f"{value:.1f}"

@@ -32,7 +32,8 @@ def focal(
     Lin et al., "Focal loss for dense object detection".
     """
     log_p = -_pixel_costs(scores, labels)  # (B, H, W); 0 where unlabelled
-    cost = (1 - log_p.exp()).pow(gamma) * -log_p
+    # never 0: below gamma = 1 the power has no slope there, and one sure pixel would make NaN
+    cost = (-torch.expm1(log_p)).clamp(min=1e-12).pow(gamma) * -log_p
     if weights is not None:
         cost = cost * _pixel_weights(labels, weights)
     return cost.sum() / _total_weight(labels, weights)
@@ -79,7 +80,7 @@ def ohem(
     cost = _pixel_costs(scores, labels)
     with torch.no_grad():
         hardness = cost.masked_fill(~labelled, -torch.inf).flatten()
-        least = (keep * labelled.sum()).ceil().long()
+        least = (min(keep, 1) * labelled.sum()).ceil().long()
         # the hardness of the last pixel that counts in any case
         border = hardness.sort(descending=True).values[(least - 1).clamp(min=0)]
         hard = labelled & (cost >= torch.minimum(border, -torch.tensor(threshold).log().to(border)))

@@ -102,7 +102,7 @@ def test_config_json_is_readable(tmp_path):
         (lambda f: change(f, lr=1), "unknown key 'lr'; a model config has"),
         (lambda f: change(f, classes=["a", "b"]), "head.score.bias has shape"),
         (lambda f: change(f, context="none"), "which the model of config.json has not"),
-        (lambda f: change(f, context_options={"wide": 3}), "context_options: .*wide"),
+        (lambda f: change(f, context_options={"wide": 3}), "context_options.wide: unknown key"),
         (lambda f: (f / "model.safetensors").write_bytes(b"PK\x03\x04"), "not a safetensors file"),
     ],
 )
@@ -129,7 +129,7 @@ def change(folder, **keys):
         ({"classes": []}, "classes is empty"),
         ({"classes": "sky"}, "classes is 'sky'; give a list of names"),
         ({"classes": ["a", "a"]}, "classes names 'a' twice"),
-        ({"depth": 3}, "context_options: .*'depth'"),
+        ({"depth": 3}, "context_options.depth: unknown key"),
         ({"backbone_weights": "nowhere.safetensors"}, "nowhere.safetensors is not a file"),
     ],
 )

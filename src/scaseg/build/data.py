@@ -32,6 +32,8 @@ def build_dataset(
     """Open one split of the data; `classes` where nothing else names them."""
     if config.root is None:
         raise ValueError("data.root: nothing; say where the data are (--data DIR)")
+    if config.name not in DATASETS:
+        raise ValueError(f"data.name: {config.name!r}; give one of {', '.join(DATASETS)}")
     return DATASETS[config.name](
         config.root,
         split,

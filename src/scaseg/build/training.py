@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,12 +33,14 @@ LOGGERS = {
     "wandb": "WandbLogger",
     "mlflow": "MLFlowLogger",
     "comet": "CometLogger",
-    "neptune": "NeptuneLogger",
 }
+UNBOUNDED = ("gamma",)  # every other option of a loss is a share
 
 
 def build_loss(config: TrainingConfig) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """Take a loss by name: (scores, labels, weights) -> one number."""
+    if config.loss not in LOSSES:
+        raise ValueError(f"training.loss: {config.loss!r}; give one of {', '.join(LOSSES)}")
     loss = LOSSES[config.loss]
     known = [
         name
@@ -46,8 +49,11 @@ def build_loss(config: TrainingConfig) -> Callable[[Tensor, Tensor, Tensor | Non
     ]
     _check_options("training.loss_options", config.loss_options, known, config.loss)
     for name, value in config.loss_options.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-            raise ValueError(f"training.loss_options.{name}: {value!r}; give a number >= 0")
+        most = sys.float_info.max if name in UNBOUNDED else 1
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (is_number and 0 <= value <= most):
+            fits = "a number >= 0" if name in UNBOUNDED else "a number from 0 to 1"
+            raise ValueError(f"training.loss_options.{name}: {value!r}; give {fits}")
     return partial(loss, **config.loss_options)
 
 
@@ -65,7 +71,7 @@ def build_optimiser(config: TrainingConfig, groups: list[dict[str, Any]]) -> tor
     options = {name: value for name, value in usual.items() if name in known}
     try:
         return kind(groups, lr=config.lr, **{**options, **config.optimiser_options})  # type: ignore[call-arg]
-    except (TypeError, ValueError) as fault:
+    except (TypeError, ValueError, RuntimeError) as fault:
         raise ValueError(
             f"training.optimiser_options: {fault}; see torch.optim.{kind.__name__}"
         ) from fault
@@ -78,7 +84,7 @@ def build_loggers(names: tuple[str, ...], folder: Path) -> list[Logger]:
     built: list[Logger] = []
     for name in names:
         kind = getattr(kinds, LOGGERS.get(name, name), None)
-        if not (isinstance(kind, type) and issubclass(kind, kinds.Logger)):
+        if not (isinstance(kind, type) and issubclass(kind, kinds.Logger)) or kind is kinds.Logger:
             raise ValueError(
                 f"training.loggers: {name!r}; give some of {', '.join(LOGGERS)}, or the name of a "
                 "class in pytorch_lightning.loggers"

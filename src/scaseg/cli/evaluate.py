@@ -40,7 +40,7 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
     group.add_argument("--window", type=positive, metavar="N", help="in windows of N x N pixels")
     group.add_argument(
-        "--overlap", type=int, default=64, metavar="N", help="shared by windows (%(default)s)"
+        "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
     )
     add_machine(parser)
     parser.set_defaults(run=_evaluate, takes_keys=True)
@@ -60,7 +60,10 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
     overrides = {key: str(value) for key, value in overrides.items() if value is not None}
     try:
-        test_time = TestTime(scales, options.flip or options.tta, options.window, options.overlap)
+        overlap = options.overlap
+        if overlap is None:
+            overlap = min(64, (options.window or 128) // 2)
+        test_time = TestTime(scales, options.flip or options.tta, options.window, overlap)
         model = load_model(find_model(options.model))
         data = data_of(model, options.data)
         run = load_recipe(None, overrides | options.config_keys, data=data)

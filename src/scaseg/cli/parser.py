@@ -50,14 +50,20 @@ def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     keys: dict[str, str] = {}
     waiting = iter(arguments)
     for argument in waiting:
-        found = re.fullmatch(r"--(\w+(?:\.\w+)+)(?:=(.*))?", argument, re.DOTALL)
+        if argument == "--":  # nothing after it is an option
+            return [*rest, argument, *waiting], keys
+        found = re.fullmatch(r"--([\w-]+(?:\.[\w-]+)+)(?:=(.*))?", argument, re.DOTALL)
         if found is None:
             rest.append(argument)
             continue
         key, value = found.groups()
         if value is None:
             value = next(waiting, None)
-        if value is None:
-            raise argparse.ArgumentTypeError(f"--{key}: no value; give one after it")
+            if value is None:
+                raise argparse.ArgumentTypeError(f"--{key}: no value; give one after it")
+            if value.startswith("--"):  # the next option, more likely
+                raise argparse.ArgumentTypeError(
+                    f"--{key}: {value!r} follows; give a value, or --{key}={value}"
+                )
         keys[key] = value
     return rest, keys

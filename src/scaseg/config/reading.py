@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +17,59 @@ Config = TypeVar("Config")
 
 class Text(str):
     """A value from the command line: text, until the type of its key says what it is."""
+
+
+class Loader(yaml.SafeLoader):
+    """YAML as people mean it: 1e-3 is a number, yes and no are words, no key is given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                continue  # refused below, with its line
+            if key in seen:  # the first would be lost without a word
+                line = key_node.start_mark.line + 1
+                raise ValueError(f"line {line}: the key {key} is given twice; keep one")
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes what `Loader` reads, short lists in one line."""
+
+
+BOOL, FLOAT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:float"
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOL]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(
+    BOOL, re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
+)
+for _kind in (Loader, Dumper):  # the one reads 1e-3 as a number, so the other quotes it as text
+    _kind.add_implicit_resolver(
+        FLOAT,
+        re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z"),
+        list("-+.0123456789"),
+    )
+Dumper.add_representer(
+    list,
+    lambda dumper, values: dumper.represent_sequence(
+        "tag:yaml.org,2002:seq", values, flow_style=True
+    ),
+)
+
+
+def parse(text: str) -> Any:
+    """Read a value in YAML; ValueError says in one line what is wrong, and where."""
+    try:
+        return yaml.load(text, Loader=Loader)
+    except yaml.MarkedYAMLError as fault:
+        line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1}: "
+        raise ValueError(f"{line}not YAML ({fault.problem}); mend it") from fault
+    except yaml.YAMLError as fault:
+        raise ValueError(f"not YAML ({str(fault).splitlines()[0]}); mend it") from fault
 
 
 def setting(
@@ -64,8 +118,7 @@ def what_fits(hint: Any, facts: Mapping[str, Any]) -> str:
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             return f"a list, each {what_fits(arguments[0], facts)}"
-        inner = what_fits(arguments[0], facts).replace("a ", "", 1)
-        return f"a list of {len(arguments)}, each a {inner}"
+        return f"a list of {len(arguments)}, each {what_fits(arguments[0], facts)}"
     if origin is dict:
         return "a mapping" + (" of whole numbers" if arguments[0] is int else "")
     if hint is bool:
@@ -94,14 +147,19 @@ def _convert(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
             raise TypeError
         return str(value)
     if isinstance(value, Text):
-        value = _parse(value, sequence=origin is tuple)
+        value = _parse_list(value) if origin is tuple else parse(value)
     if origin is tuple:
         return _convert_tuple(arguments, value, facts)
     if origin is dict:
         if not isinstance(value, Mapping):
             raise TypeError
-        kinds = arguments
-        return {_convert(kinds[0], k, {}): _convert(kinds[1], v, {}) for k, v in value.items()}
+        return {
+            # JSON has text for keys, whatever they were
+            _convert(arguments[0], Text(key) if isinstance(key, str) else key, {}): _convert(
+                arguments[1], inner, {}
+            )
+            for key, inner in value.items()
+        }
     if hint is Any:
         return value
     if hint is bool:
@@ -154,14 +212,23 @@ def _convert_number(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
     return number
 
 
-def _parse(text: Text, *, sequence: bool) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ValueError from None
-    if sequence and isinstance(value, (str, int, float)):
-        return [yaml.safe_load(part) for part in text.split(",")]  # --data.classes sky,tree
-    return value
+def _parse_list(text: Text) -> Any:
+    """Split a list in brackets, or by commas: its entries are text until their type says more."""
+    if text.lstrip().startswith("["):
+        try:
+            return _as_text(yaml.load(text, Loader=yaml.BaseLoader))
+        except yaml.YAMLError:
+            raise ValueError from None
+    parts = [Text(part.strip()) for part in text.split(",")]  # --data.classes sky,tree
+    if not all(parts):
+        raise ValueError
+    return parts
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_text(inner) for inner in value]
+    return Text(value) if isinstance(value, str) else value
 
 
 def _range(facts: Mapping[str, Any]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 
-from scaseg.config.reading import Text, read, what_fits
+from scaseg.config.reading import Dumper, Text, parse, read, what_fits
 from scaseg.config.run import DataConfig, RunConfig
 
 
@@ -38,7 +38,10 @@ def load_recipe(
         return run
     plain = asdict(run)
     for key, text in overrides.items():
-        _put(plain, key, Text(text))
+        try:
+            _put(plain, key, Text(text))
+        except ValueError as fault:
+            raise ValueError(f"--{key}: {text!r}; {fault}") from fault
     try:
         return read(RunConfig, plain)
     except ValueError as fault:
@@ -53,7 +56,7 @@ def save_recipe(run: RunConfig, path: str | Path) -> None:
 def to_yaml(run: RunConfig) -> str:
     """A run as YAML, every key in its place."""
     return yaml.dump(
-        _plain(asdict(run)), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+        _plain(asdict(run)), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
     )
 
 
@@ -79,36 +82,12 @@ def _put(plain: dict[str, Any], key: str, value: Text) -> None:
     place = plain
     for section in sections:
         inner = place.get(section)
-        if not isinstance(inner, dict):
-            inner = place[section] = {}
-        place = inner
+        if isinstance(inner, Text):  # the whole mapping was given before, and now a part of it
+            inner = parse(inner)
+        place[section] = inner if isinstance(inner, dict) else {}
+        place = place[section]
     # below a mapping of options there is no type to tell: YAML decides
-    place[last] = yaml.safe_load(value) if len(sections) > 1 else value
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice: the first would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise ValueError(f"line {line}: the key {key} is given twice; keep one")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes short lists in one line."""
-
-
-def _represent_list(dumper: yaml.SafeDumper, values: list[Any]) -> yaml.Node:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=True)
-
-
-_Dumper.add_representer(list, _represent_list)
+    place[last] = parse(value) if len(sections) > 1 else value
 
 
 def _plain(value: Any) -> Any:
@@ -123,12 +102,11 @@ def _read_yaml(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give a recipe in YAML")
     try:
-        plain = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         raise ValueError(f"{path}: cannot be read ({fault}); give a recipe in YAML") from fault
-    except yaml.MarkedYAMLError as fault:
-        line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1}: "
-        raise ValueError(f"{path}: {line}not YAML ({fault.problem}); mend it") from fault
+    try:
+        plain = parse(text)
     except ValueError as fault:
         raise ValueError(f"{path}: {fault}") from fault
     return {} if plain is None else plain

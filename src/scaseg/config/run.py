@@ -113,16 +113,29 @@ class TrainingConfig:
         None, "clamp class weights to [low, high]", least=0
     )
     freeze_backbone: bool = setting(False, "train only context and head")
+    calibrate: bool = setting(
+        True, "scale a fresh head's first weights by what it sees of a few training images"
+    )
     batch_norm: Literal["auto", "train", "frozen"] = setting(
         "auto", "of the backbone; frozen keeps its statistics; auto: frozen if it is pretrained"
     )
-    ema: float | None = setting(None, "keep a running mean of the weights: 0.999", least=0, most=1)
+    ema: float | None = setting(
+        None, "keep a running mean of the weights: 0.999", least=0, most=0.999999
+    )
     validate_every: int = setting(1, "epochs between validations", least=1)
     checkpoint_every: int = setting(1, "epochs between saves of the training state", least=1)
     early_stop: int | None = setting(
         None, "stop after N validations without a better mIoU", least=1
     )
     loggers: tuple[str, ...] = setting((), "beside metrics.csv: tensorboard, wandb, mlflow, ...")
+
+    def __post_init__(self) -> None:
+        clamp = self.class_weight_range
+        if clamp is not None and clamp[0] > clamp[1]:
+            raise ValueError(
+                f"training.class_weight_range: from {clamp[0]} to {clamp[1]}; give the smaller "
+                "first"
+            )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.paired import PairedDataset
@@ -60,7 +61,7 @@ class DiskCache:
         images, labels = place.with_suffix(".image.npy"), place.with_suffix(".labels.npy")
         try:
             # mapped copy-on-write: a transform that writes must not write into the cache
-            return Sample(np.load(images, mmap_mode="c"), np.load(labels, mmap_mode="c"), pair.name)
+            return Sample(open_memmap(images, mode="c"), open_memmap(labels, mode="c"), pair.name)
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
             _write(images, sample.image)
@@ -93,4 +94,4 @@ def _bytes_needed(dataset: PairedDataset) -> int:
     """Estimate from the sizes of up to 64 photographs: 3 bytes of colour, 4 of label a pixel."""
     chosen = dataset.pairs[:: max(1, len(dataset) // 64)]
     pixels = sum(np.prod(image_size(pair.image, upright=False)) for pair in chosen)
-    return int(7 * pixels / len(chosen) * len(dataset))
+    return int(7 * pixels / max(1, len(chosen)) * len(dataset))

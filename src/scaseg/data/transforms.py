@@ -17,6 +17,7 @@ from PIL import Image
 
 from scaseg.data.sample import IGNORE, Sample
 
+SMALLEST = 8  # pixels a side: one neuron
 Transform = Callable[[Sample, Generator], Sample]
 
 
@@ -60,7 +61,9 @@ class RandomScale:
     def __call__(self, sample: Sample, random: Generator) -> Sample:
         factor = float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
         height, width = sample.labels.shape
-        return resize(sample, max(1, round(height * factor)), max(1, round(width * factor)))
+        # a network wants a neuron at least; what is smaller than one is left to it to refuse
+        low = min(SMALLEST, height, width)
+        return resize(sample, max(low, round(height * factor)), max(low, round(width * factor)))
 
 
 @dataclass(frozen=True)
@@ -155,10 +158,13 @@ class Custom:
 
 
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
-    """The largest (height, width) within a box that keeps the proportions of a size."""
+    """The largest (height, width) within a box that keeps the proportions of a size.
+
+    A side is never shorter than one neuron is wide, where the box allows.
+    """
     factor = min(box[0] / size[0], box[1] / size[1])
     height, width = (
-        min(side, max(1, round(own * factor))) for own, side in zip(size, box, strict=True)
+        min(side, max(SMALLEST, round(own * factor))) for own, side in zip(size, box, strict=True)
     )
     return height, width
 

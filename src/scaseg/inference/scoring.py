@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaseg.data.transforms import fitted_size
+from scaseg.data.transforms import SMALLEST, fitted_size
 from scaseg.models import Segmenter
-
-SMALLEST = 8  # pixels a side: one neuron
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class TestTime:
     overlap: int = 64
 
     def __post_init__(self) -> None:
-        if not self.scales or min(self.scales) <= 0 or max(self.scales) > 8:
+        if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
             raise ValueError(f"scales are {self.scales}; give numbers above 0, up to 8")
         if self.window is not None and self.window < 2 * SMALLEST:
             raise ValueError(f"window is {self.window}; give at least {2 * SMALLEST} pixels")
@@ -45,8 +43,8 @@ def score(model: Segmenter, image: Tensor, how: TestTime | None = None) -> Tenso
     as in training. The model should be in eval mode, and the image on its device.
     """
     how = how or TestTime()
-    height, width = image.shape[-2:]
     pixels = _normalise(model, image).unsqueeze(0)  # (1, C, H, W)
+    height, width = image.shape[-2:]
     total: Tensor | None = None
     passes = 0
     for scale in how.scales:
@@ -63,7 +61,8 @@ def score(model: Segmenter, image: Tensor, how: TestTime | None = None) -> Tenso
 
 def _normalise(model: Segmenter, image: Tensor) -> Tensor:
     channels = len(model.config.mean)
-    if image.dim() != 3 or image.shape[0] != channels or image.dtype != torch.uint8:
+    fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
+    if not fits or image.dtype != torch.uint8:
         raise ValueError(
             f"image has shape {tuple(image.shape)} and dtype {image.dtype}; give uint8 "
             f"({channels}, H, W)"

@@ -30,8 +30,7 @@ class Segmenter(nn.Module):
 
         Padding must lie to the right and below. With sizes, each image gets what it would get
         alone, and the scores of padding are 0: padding is nobody's context, and at every layer it
-        is what a convolution puts beyond the edge of a single image. (In training mode the batch
-        norms of mobilenet_v2 mix all pixels of a batch, padding included.)
+        is what a convolution puts beyond the edge of a single image.
         """
         self._check(images, sizes)
         height, width = images.shape[-2:]

@@ -34,13 +34,14 @@ class MetricsTable(Callback):
         self._class_rows: list[Row] = []
         self._validated = False
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self.folder is not None:
+            self.rows = _read(self.folder / METRICS)
+            self._class_rows = _read(self.folder / PER_CLASS)
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.folder is None or not trainer.is_global_zero:
-            return
-        self.rows, self._class_rows = (
-            [row for row in _read(self.folder / name) if int(row["epoch"]) <= trainer.current_epoch]
-            for name in (METRICS, PER_CLASS)
-        )
+        for rows in (self.rows, self._class_rows):
+            rows[:] = [row for row in rows if int(row["epoch"]) <= trainer.current_epoch]
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start = time.perf_counter()

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -88,6 +88,16 @@ def environment() -> dict[str, Any]:
             "working folder": _revision(Path.cwd()),
         },
     }
+
+
+def record_environment(folder: Path) -> None:
+    """Add this session to what the run folder knows of its environments."""
+    path = folder / ENVIRONMENT
+    sessions = []
+    if path.is_file():
+        with suppress(ValueError):  # a torn or foreign file is no reason not to train
+            sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
+    write_json(path, {"sessions": [*sessions, environment()]})
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -77,17 +77,22 @@ def check_device(machine: MachineConfig) -> str:
     return device
 
 
-def training_loader(
-    run: RunConfig, samples: Samples, model: ModelConfig, trainer: Trainer
-) -> DataLoader[Any]:
-    """Feed augmented batches in the order of (seed, epoch)."""
-    examples = TrainingExamples(
+def training_examples(run: RunConfig, samples: Samples, model: ModelConfig) -> TrainingExamples:
+    """Samples as this run augments and this model normalises them."""
+    return TrainingExamples(
         samples,
         build_transforms(run.augment),
         mean=model.mean,
         std=model.std,
         seed=run.training.seed,
     )
+
+
+def training_loader(
+    run: RunConfig, samples: Samples, model: ModelConfig, trainer: Trainer
+) -> DataLoader[Any]:
+    """Feed augmented batches in the order of (seed, epoch)."""
+    examples = training_examples(run, samples, model)
     batches = EpochBatches(
         len(examples), run.training.batch_size, seed=run.training.seed, place=_place(trainer)
     )

@@ -14,20 +14,21 @@ from pytorch_lightning.callbacks import EarlyStopping
 
 from scaseg.build import build_loggers, build_model
 from scaseg.config import ModelConfig, RunConfig, save_recipe
+from scaseg.data import collate
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import read_weights
 from scaseg.models.weights import load_pretrained
+from scaseg.training.calibration import calibrate
 from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, RunningMean
 from scaseg.training.data import RunData, class_weights, open_data
 from scaseg.training.folder import (
     BEST,
-    ENVIRONMENT,
     LAST,
     MODEL,
     PIXELS,
     RECIPE,
-    environment,
     open_run_folder,
+    record_environment,
     write_json,
 )
 from scaseg.training.loop import (
@@ -37,6 +38,7 @@ from scaseg.training.loop import (
     evaluation_loader,
     is_first_process,
     quiet_lightning,
+    training_examples,
     training_loader,
 )
 from scaseg.training.progress import ProgressDisplay
@@ -44,6 +46,7 @@ from scaseg.training.task import SegmentationTask
 
 _log = logging.getLogger(__name__)
 Say = Callable[[str], None]
+CALIBRATION_IMAGES = 4
 
 
 class TrainingError(RuntimeError):
@@ -82,7 +85,7 @@ def train(
         _refuse_to_lose(folder, overwrite=overwrite)
     data = open_data(run, folder if resume or not is_first_process() else None)
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
-    model = _build(run, data, say)
+    model, fresh_head = _build(run, data, say)
     weights = class_weights(run.training, data.pixels)
     task = SegmentationTask(
         model, run.training, class_weights=weights, frozen_norms=_frozen_norms(run)
@@ -94,7 +97,7 @@ def train(
             if data.pixels is not None:
                 pixels = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
                 write_json(folder / PIXELS, pixels)
-        write_json(folder / ENVIRONMENT, environment())
+        record_environment(folder)
     table = MetricsTable(folder)
     best, callbacks = _callbacks(run, folder, table, data, quiet=quiet)
     with quiet_lightning():
@@ -104,6 +107,8 @@ def train(
             **_options(run, folder, fast_dev_run=fast_dev_run),
         )
         checkpoint = folder / LAST if resume and folder is not None else None
+        if run.training.calibrate and fresh_head and checkpoint is None:
+            _calibrate(model, run, data, trainer)
         _fit(trainer, task, run, data, folder, checkpoint)
     if folder is not None and trainer.is_global_zero:
         _finish(task.model, run, folder, best, table.rows)
@@ -175,8 +180,8 @@ def _callbacks(
     return best, callbacks
 
 
-def _build(run: RunConfig, data: RunData, say: Say) -> Segmenter:
-    """Build the network, its weights drawn from the seed, and load what it starts from."""
+def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
+    """Build the network from the seed and load what it starts from; say if its head is fresh."""
     palette = run.model.palette if run.model.palette is not None else data.train.palette
     try:
         config = ModelConfig(
@@ -195,7 +200,7 @@ def _build(run: RunConfig, data: RunData, say: Say) -> Segmenter:
     source = run.model.backbone_weights
     if source is None:
         say("the backbone starts from random weights; --backbone-weights imagenet gives far more")
-        return model
+        return model, True
     try:
         loaded = load_pretrained(model, run.model.backbone, source)
     except OSError as fault:
@@ -203,7 +208,16 @@ def _build(run: RunConfig, data: RunData, say: Say) -> Segmenter:
     in_head = [name for name in loaded if name.startswith("head.")]
     said = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
     say(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{said}")
-    return model
+    return model, not in_head
+
+
+def _calibrate(model: Segmenter, run: RunConfig, data: RunData, trainer: Trainer) -> None:
+    """Show the head a few training images, spread over the data, where it will train."""
+    count = min(len(data.train), CALIBRATION_IMAGES)
+    chosen = data.train.subset(index * len(data.train) // count for index in range(count))
+    examples = training_examples(run, chosen, model.config)
+    model.to(trainer.strategy.root_device)
+    calibrate(model, collate([examples[0, index] for index in range(count)]))
 
 
 def _frozen_norms(run: RunConfig) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from scaseg.models.norm import PaddedBatchNorm2d, apply_layers
 from scaseg.models.padding import keep_real, strided
 
 # expansion, channels, blocks, stride of the first block: table 2 of Sandler et al. 2018
@@ -53,7 +54,7 @@ class MobileNetV2(nn.Module):
     def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Return the feature map, and which of its neurons are real; see `Vgg16.forward`."""
         real = strided(real)
-        x = keep_real(self.features[0](images), real)
+        x = keep_real(apply_layers(self.features[0], images, real), real)
         for block in self.features[1:]:  # type: ignore[attr-defined]
             x, real = block(x, real)
         return x, real
@@ -70,7 +71,7 @@ class InvertedResidual(nn.Module):
         self.expands = expansion != 1
         expand = _convolution(channels, hidden, 1) if self.expands else []
         look = _convolution(hidden, hidden, 3, stride=stride, dilation=dilation, groups=hidden)
-        project = [nn.Conv2d(hidden, width, 1, bias=False), nn.BatchNorm2d(width)]
+        project = [nn.Conv2d(hidden, width, 1, bias=False), PaddedBatchNorm2d(width)]
         self.conv = nn.Sequential(*expand, *look, *project)  # one flat list: the weights' names
         self.strides = stride == 2
         self.adds_input = stride == 1 and channels == width
@@ -79,10 +80,10 @@ class InvertedResidual(nn.Module):
         """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W)."""
         out = x
         if self.expands:  # its bias fills the padding, which the next layer would look at
-            out = keep_real(self.conv[:3](out), real)
-        out = self.conv[3 if self.expands else 0 :](out)
+            out = keep_real(apply_layers(self.conv[:3], out, real), real)
         if self.strides:
             real = strided(real)
+        out = apply_layers(self.conv[3 if self.expands else 0 :], out, real)
         if self.adds_input:
             out = x + out
         return keep_real(out, real), real
@@ -94,6 +95,6 @@ def _convolution(
     padding = dilation * (kernel // 2)
     return [
         nn.Conv2d(channels, width, kernel, stride, padding, dilation, groups, bias=False),
-        nn.BatchNorm2d(width),
+        PaddedBatchNorm2d(width),
         nn.ReLU6(inplace=True),
     ]

@@ -1,0 +1,34 @@
+"""Small photographs with label maps that can be learned in seconds: a class is a colour."""
+
+import numpy as np
+from PIL import Image
+
+COLOURS = ((200, 60, 40), (40, 160, 60), (50, 80, 210))
+CLASSES = ("brick", "leaf", "water")
+
+
+def write_scenes(root, count=12, *, size=(40, 56), seed=0, lists=True, classes=CLASSES):
+    """Write images/ and labels/ of odd sizes around `size`, with classes.txt and lists."""
+    random = np.random.default_rng(seed)
+    for folder in ("images", "labels"):
+        (root / folder).mkdir(parents=True)
+    names = [f"scene{index:02}" for index in range(count)]
+    for index, name in enumerate(names):
+        height, width = (side + int(random.integers(-6, 7)) for side in size)
+        labels = np.full((height, width), index % len(COLOURS), np.uint8)
+        row, column = int(random.integers(8, height - 8)), int(random.integers(8, width - 8))
+        labels[:row] = (index + 1) % len(COLOURS)
+        labels[row:, :column] = (index + 2) % len(COLOURS)
+        image = np.asarray(COLOURS, np.float64)[labels] + random.normal(0, 20, (height, width, 3))
+        labels[:1] = 255  # unlabelled
+        Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(root / "images" / f"{name}.png")
+        Image.fromarray(labels).save(root / "labels" / f"{name}.png")
+    if classes is not None:
+        (root / "classes.txt").write_text("\n".join(classes))
+    if lists:
+        quarter = count // 4
+        parts = {"train": names[2 * quarter :], "val": names[:quarter]}
+        parts["test"] = names[quarter : 2 * quarter]
+        for split, chosen in parts.items():
+            (root / f"{split}.txt").write_text("\n".join(chosen))
+    return root
