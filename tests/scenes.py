@@ -7,7 +7,7 @@ COLOURS = ((200, 60, 40), (40, 160, 60), (50, 80, 210))
 CLASSES = ("brick", "leaf", "water")
 
 
-def write_scenes(root, count=12, *, size=(40, 56), seed=0, lists=True, classes=CLASSES):
+def write_scenes(root, count=12, *, size=(64, 80), seed=0, lists=True, classes=CLASSES):
     """Write images/ and labels/ of odd sizes around `size`, with classes.txt and lists."""
     random = np.random.default_rng(seed)
     for folder in ("images", "labels"):
@@ -16,9 +16,8 @@ def write_scenes(root, count=12, *, size=(40, 56), seed=0, lists=True, classes=C
     for index, name in enumerate(names):
         height, width = (side + int(random.integers(-6, 7)) for side in size)
         labels = np.full((height, width), index % len(COLOURS), np.uint8)
-        row, column = int(random.integers(8, height - 8)), int(random.integers(8, width - 8))
-        labels[:row] = (index + 1) % len(COLOURS)
-        labels[row:, :column] = (index + 2) % len(COLOURS)
+        if index % 2:  # every other one has two classes, side by side
+            labels[:, : int(random.integers(width // 3, 2 * width // 3))] = (index + 1) % 3
         image = np.asarray(COLOURS, np.float64)[labels] + random.normal(0, 20, (height, width, 3))
         labels[:1] = 255  # unlabelled
         Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(root / "images" / f"{name}.png")

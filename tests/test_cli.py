@@ -38,7 +38,7 @@ def test_every_command_has_help_with_an_example(command):
     ("arguments", "message"),
     [
         ([], "error: the following arguments are required: COMMAND; see scaseg --help"),
-        (["frob"], "error: COMMAND: invalid choice: 'frob' (choose from 'bench'); see scaseg"),
+        (["frob"], "error: COMMAND: invalid choice: 'frob' (choose from 'train', 'evaluate',"),
         (["bench", "--sizes", "x"], "error: --sizes: 'x'; give whole numbers >= 1 separated"),
         (["bench", "--sizes", "64,,3"], "error: --sizes: '64,,3'; give whole numbers >= 1"),
         (["bench", "--channels", "0"], "error: --channels: '0'; give a whole number >= 1"),

@@ -71,7 +71,7 @@ def test_a_clean_data_set(root, capsys, monkeypatch):
 def test_warnings_alone_are_no_failure(root, capsys):
     (root / "classes.txt").unlink()
     data("check", root, "--quiet")
-    assert capsys.readouterr().out.startswith("warning: ")
+    assert capsys.readouterr().out.startswith("warning:")
     data("check", root, "--classes", "sky,tree, road", "--quiet")
     assert capsys.readouterr().out == ""
 

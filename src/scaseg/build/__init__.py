@@ -11,3 +11,4 @@ from scaseg.build.model import load_model as load_model
 from scaseg.build.training import build_loggers as build_loggers
 from scaseg.build.training import build_loss as build_loss
 from scaseg.build.training import build_optimiser as build_optimiser
+from scaseg.build.training import check_training as check_training

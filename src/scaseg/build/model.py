@@ -102,6 +102,8 @@ def _build_context(config: ModelConfig, channels: int) -> nn.Module:
         )
     except TypeError as fault:
         raise ValueError(f"context_options: {fault}; see SelectiveContext") from fault
+    except ValueError as fault:
+        raise ValueError(f"context_options.{fault}") from fault
 
 
 def _check_choice(name: str, value: str, choices: dict[str, Any]) -> None:

@@ -77,11 +77,11 @@ def build_optimiser(config: TrainingConfig, groups: list[dict[str, Any]]) -> tor
         ) from fault
 
 
-def build_loggers(names: tuple[str, ...], folder: Path) -> list[Logger]:
-    """Take Lightning's loggers by name; what they write goes below the run folder."""
+def logger_kinds(names: tuple[str, ...]) -> dict[str, type[Logger]]:
+    """Find the classes of loggers by name; ValueError where there is none."""
     from pytorch_lightning import loggers as kinds
 
-    built: list[Logger] = []
+    found: dict[str, type[Logger]] = {}
     for name in names:
         kind = getattr(kinds, LOGGERS.get(name, name), None)
         if not (isinstance(kind, type) and issubclass(kind, kinds.Logger)) or kind is kinds.Logger:
@@ -89,6 +89,14 @@ def build_loggers(names: tuple[str, ...], folder: Path) -> list[Logger]:
                 f"training.loggers: {name!r}; give some of {', '.join(LOGGERS)}, or the name of a "
                 "class in pytorch_lightning.loggers"
             )
+        found[name] = kind
+    return found
+
+
+def build_loggers(names: tuple[str, ...], folder: Path) -> list[Logger]:
+    """Take Lightning's loggers by name; what they write goes below the run folder."""
+    built: list[Logger] = []
+    for name, kind in logger_kinds(names).items():
         place = {"save_dir": str(folder), "name": folder.name}
         known = inspect.signature(kind).parameters
         if name in ("tensorboard", "csv"):
@@ -99,6 +107,13 @@ def build_loggers(names: tuple[str, ...], folder: Path) -> list[Logger]:
             more = "pip install 'scaseg[log]'" if name == "tensorboard" else "install its package"
             raise ValueError(f"training.loggers: {name} is not installed; {more}") from fault
     return built
+
+
+def check_training(config: TrainingConfig) -> None:
+    """Refuse wrong names and options before anything is read or written."""
+    build_loss(config)
+    build_optimiser(config, [{"params": [torch.zeros(1, requires_grad=True)]}])
+    logger_kinds(config.loggers)
 
 
 def _check_options(path: str, options: Mapping[str, Any], known: list[str], owner: str) -> None:

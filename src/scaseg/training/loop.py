@@ -140,6 +140,8 @@ def quiet_lightning() -> Iterator[None]:
         with warnings.catch_warnings():
             for said in (
                 ".*does not have many workers.*",
+                ".*in eval mode at the start of training.*",  # frozen norms, on purpose
+                ".*have no `val_dataloader`.*",
                 ".*is smaller than the logging interval.*",
                 ".*LeafSpec.*",  # its own use of what torch has since renamed
                 ".*isinstance.treespec.*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.build import build_loggers, build_model
+from scaseg.build import build_loggers, build_model, check_training
 from scaseg.config import ModelConfig, RunConfig, save_recipe
 from scaseg.data import collate
 from scaseg.models import Segmenter, save_pretrained
@@ -80,12 +81,15 @@ def train(
     """
     say = say if say is not None and is_first_process() else _say_nothing
     folder = None if out is None or fast_dev_run else Path(out)
-    check_device(run.machine)
+    check_training(run.training)
+    device = check_device(run.machine)
     if folder is not None and not resume and is_first_process():
         _refuse_to_lose(folder, overwrite=overwrite)
     data = open_data(run, folder if resume or not is_first_process() else None)
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
     model, fresh_head = _build(run, data, say)
+    if run.training.calibrate and fresh_head and not resume:
+        _calibrate(model, run, data, device)
     weights = class_weights(run.training, data.pixels)
     task = SegmentationTask(
         model, run.training, class_weights=weights, frozen_norms=_frozen_norms(run)
@@ -107,8 +111,6 @@ def train(
             **_options(run, folder, fast_dev_run=fast_dev_run),
         )
         checkpoint = folder / LAST if resume and folder is not None else None
-        if run.training.calibrate and fresh_head and checkpoint is None:
-            _calibrate(model, run, data, trainer)
         _fit(trainer, task, run, data, folder, checkpoint)
     if folder is not None and trainer.is_global_zero:
         _finish(task.model, run, folder, best, table.rows)
@@ -129,6 +131,7 @@ def _fit(
     if data.val is not None:
         val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
     try:
+        task.train()  # Lightning leaves the modes as they are, and norms may be frozen
         trainer.fit(task, train_images, val_images, ckpt_path=checkpoint, weights_only=True)
     except SystemExit:
         if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
@@ -211,12 +214,15 @@ def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
     return model, not in_head
 
 
-def _calibrate(model: Segmenter, run: RunConfig, data: RunData, trainer: Trainer) -> None:
+def _calibrate(model: Segmenter, run: RunConfig, data: RunData, device: str) -> None:
     """Show the head a few training images, spread over the data, where it will train."""
     count = min(len(data.train), CALIBRATION_IMAGES)
     chosen = data.train.subset(index * len(data.train) // count for index in range(count))
     examples = training_examples(run, chosen, model.config)
-    model.to(trainer.strategy.root_device)
+    # each process on the device that it will train on
+    model.to(
+        torch.device(device, int(os.environ.get("LOCAL_RANK", 0))) if device == "cuda" else device
+    )
     calibrate(model, collate([examples[0, index] for index in range(count)]))
 
 

@@ -1,0 +1,225 @@
+"""scaseg train and scaseg evaluate, as people type them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from scaseg.cli import main
+from tests.scenes import CLASSES, write_scenes
+
+LIGHT = ("--backbone", "mobilenet_v2", "--head", "compact", "--device", "cpu", "--workers", "0")
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes"), 20, size=(40, 48))
+
+
+@pytest.fixture(scope="module")
+def trained(scenes, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    main(["train", "--data", str(scenes), "--out", str(folder), *LIGHT, "--epochs", "1", "--quiet"])
+    return folder
+
+
+def fails(capsys, *arguments):
+    """Run a command that must be refused: exit code 2 and one line on stderr, nothing else."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    assert stop.value.code == 2
+    assert printed.out == ""
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "; " in last
+    return last
+
+
+def test_a_person_trains_and_evaluates(scenes, tmp_path, capsys):
+    out = tmp_path / "run"
+    main(["train", "--data", str(scenes), "--out", str(out), *LIGHT, "--epochs", "2"])
+    printed = capsys.readouterr()
+    assert "10 training images, 3 classes; the split val" in printed.err
+    assert "random weights" in printed.err
+    assert "  1/2 " in printed.err
+    assert "best epoch" in printed.out
+    assert f"next:  scaseg evaluate --model {out} --data {scenes}" in printed.out
+    main(["evaluate", "--model", str(out), "--device", "cpu", "--workers", "0"])
+    printed = capsys.readouterr()
+    assert "5 photographs: the split test" in printed.err
+    assert [line.split()[0] for line in printed.out.splitlines()[1:4]] == list(CLASSES)
+    assert "PPA/aAcc" in printed.out
+    main(["train", "--resume", "--out", str(out)])  # finished: says what it came to, again
+    assert "best epoch" in capsys.readouterr().out
+
+
+def test_json_is_all_that_is_printed(trained, scenes, tmp_path, capsys):
+    common = ("evaluate", "--model", str(trained), "--data", str(scenes), "--device", "cpu")
+    main([*common, "--workers", "0", "--json", "--out", str(tmp_path / "pictures")])
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
+    assert list(found) == ["PPA", "CAA", "mIoU", "per_class", "images"]
+    assert list(found["per_class"]) == list(CLASSES)
+    assert found["images"] == 5
+    assert 0 <= found["mIoU"] <= found["CAA"] <= 100
+    written = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert written == {"confusion.png", "confusion.csv", "per_class.png"}
+
+
+def test_more_looks_at_each_photograph(trained, capsys):
+    common = ("evaluate", "--model", str(trained), "--device", "cpu", "--workers", "0", "--json")
+    found = []
+    for more in ((), ("--tta",), ("--window", "24"), ("--scales", "0.5,1.5")):
+        main([*common, *more])
+        found.append(json.loads(capsys.readouterr().out)["PPA"])
+    assert len(set(found)) > 1
+
+
+def test_the_test_split_is_not_the_training_split(trained, capsys):
+    common = ("evaluate", "--model", str(trained), "--device", "cpu", "--workers", "0", "--json")
+    counts = {}
+    for split in ("train", "val", "test", "all"):
+        main([*common, "--split", split])
+        counts[split] = json.loads(capsys.readouterr().out)["images"]
+    assert counts == {"train": 10, "val": 5, "test": 5, "all": 20}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--out: nothing; say where the run goes"),
+        (("--out", "OUT"), "--data: nothing; say where"),
+        (("--data", "nowhere", "--out", "OUT"), "--data: nowhere: no such folder"),
+        (("none.yaml", "--out", "OUT"), "none.yaml: no such file; give a recipe"),
+        (("--epochs", "0"), "--epochs: '0'; give a whole number >= 1"),
+        (("--lr", "fast"), "--lr: 'fast'; give a number >= 0"),
+        (("--context", "gat"), "--context: 'gat'; give one of none, average, sca, dot"),
+        (("--training.epoch", "3"), "--training.epoch: unknown key; did you mean epochs?"),
+        (("--training.epochs", "many"), "--training.epochs: 'many'; give a whole number >= 1"),
+        (("--nothing.at.all", "3"), "--nothing: unknown key; the keys here are data"),
+        (("--training.ema",), "--training.ema: '--data' follows; give a value"),
+        (("--training.optimiser", "Sgdd"), "training.optimiser: 'Sgdd'; give one of"),
+        (("--model.context_options.hiden", "3"), "model.context_options.hiden: unknown key;"),
+        (("--model.context_options.hidden", "many"), "model.context_options.hidden is 'many'"),
+        (("--training.loggers", "paper"), "training.loggers: 'paper'; give some of tensorboard"),
+        (("--backbone-weights", "none.safetensors"), "backbone_weights: none.safetensors is not a"),
+        (("--data.val", "dev"), "dev.txt: no such file; the splits here are test, train, val"),
+        (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
+        (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),
+        (("--device", "tpu"), "--device: invalid choice: 'tpu'"),
+        (("--resume", "--epochs", "3"), "--resume: --epochs cannot change in a run; leave it out"),
+        (("--resume",), "has no run (recipe.yaml); start it without --resume"),
+    ],
+)
+def test_what_train_refuses(scenes, tmp_path, capsys, arguments, message):
+    out = tmp_path / "out"
+    arguments = [str(out) if argument == "OUT" else argument for argument in arguments]
+    given = set(arguments)
+    if arguments and "--resume" not in given and not given & {"--out", "--data"}:
+        arguments += ["--data", scenes, "--out", out, *LIGHT]
+    elif "--resume" in given:
+        arguments += ["--out", out]
+    assert message in fails(capsys, "train", *arguments)
+    assert not out.exists()
+
+
+def test_a_recipe_with_a_wrong_key_is_refused_by_its_path(tmp_path, capsys, scenes):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("training:\n  epochs: 3\n  class_weights: heavy\n")
+    said = fails(capsys, "train", recipe, "--data", scenes, "--out", tmp_path / "out")
+    assert f"{recipe}: training.class_weights: 'heavy'; give one of paper, none, inverse" in said
+
+
+def test_nothing_is_lost(trained, scenes, tmp_path, capsys):
+    """A folder with a run, or with anything else, is not written into."""
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    common = ("train", "--data", scenes, *LIGHT, "--epochs", "1")
+    said = fails(capsys, *common, "--out", trained)
+    assert "holds a run already; use --resume to continue, --overwrite to start over" in said
+    assert {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()} == before
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("years of work")
+    assert "holds files already" in fails(capsys, *common, "--out", tmp_path / "notes")
+    said = fails(capsys, *common, "--out", tmp_path / "notes", "--overwrite")
+    assert "holds thesis.txt, and no run; give another folder" in said
+    said = fails(capsys, *common, "--out", tmp_path / "notes" / "thesis.txt")
+    assert "thesis.txt is a file; give a folder" in said
+    assert (tmp_path / "notes" / "thesis.txt").read_text() == "years of work"
+
+
+def test_overwrite_starts_over_and_keeps_what_is_not_its_own(scenes, tmp_path):
+    out = tmp_path / "run"
+    common = ["train", "--data", str(scenes), "--out", str(out), *LIGHT, "--quiet"]
+    main([*common, "--epochs", "2"])
+    (out / "notes.txt").write_text("mine")
+    main([*common, "--epochs", "1", "--overwrite"])
+    assert len((out / "metrics.csv").read_text().splitlines()) == 2
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "nowhere"), "nowhere: no such folder"),
+        (("--model", "SCENES"), "has no config.json"),
+        (("--model", "MODEL", "--split", "dev"), "dev.txt: no such file"),
+        (("--model", "MODEL", "--scales", "x"), "--scales: 'x'; give numbers separated by commas"),
+        (("--model", "MODEL", "--scales", "0"), "scales are (0.0,); give numbers above 0"),
+        (("--model", "MODEL", "--window", "4"), "window is 4; give at least 16 pixels"),
+        (("--model", "MODEL", "--window", "32", "--overlap", "32"), "overlap is 32 of a window"),
+        (("--model", "MODEL", "--data.classes", "brick,water,leaf"), "class 1 is 'water', the"),
+    ],
+)
+def test_what_evaluate_refuses(trained, scenes, capsys, arguments, message):
+    places = {"MODEL": trained, "SCENES": scenes}
+    arguments = [places.get(argument, argument) for argument in arguments]
+    assert message in fails(capsys, "evaluate", *arguments, "--device", "cpu", "--workers", "0")
+
+
+def test_a_bad_file_in_the_middle_ends_with_one_line(scenes, tmp_path, capsys):
+    """Exit 1, naming the epoch and the file; the rest of the story is kept in the run folder."""
+    import shutil
+
+    broken = tmp_path / "scenes"
+    shutil.copytree(scenes, broken)
+    photograph = next((broken / "images").glob("scene11.png"))
+    whole = photograph.read_bytes()
+    photograph.write_bytes(whole[: len(whole) // 2])  # its header is in order
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", str(broken), "--out", str(tmp_path / "run"), *LIGHT])
+    assert stop.value.code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: epoch 1, step ")
+    assert "scene11.png: cannot be read" in last
+    assert "Traceback" in (tmp_path / "run" / "traceback.txt").read_text()
+
+
+def test_the_keys_are_listed(capsys):
+    main(["train", "--keys"])
+    printed = capsys.readouterr().out
+    assert "training.poly_power: 0.9\n" in printed
+    assert "one of none, average, sca, dot" in printed
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "scaseg.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def test_two_processes_train_and_evaluate_to_the_same_numbers(scenes, trained, tmp_path):
+    """5 photographs over 2 processes: exactly what one process counts."""
+    out = tmp_path / "run"
+    two = (*LIGHT, "--devices", "2")
+    done = run("train", "--data", scenes, "--out", out, *two, "--epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("best epoch") == 1
+    assert len((out / "metrics.csv").read_text().splitlines()) == 3
+    judged = ("evaluate", "--model", out, "--device", "cpu", "--workers", "0", "--json")
+    together = run(*judged, "--devices", "2")
+    assert together.returncode == 0, together.stderr
+    alone = run(*judged)
+    assert json.loads(together.stdout) == json.loads(alone.stdout)
+    assert json.loads(alone.stdout)["images"] == 5

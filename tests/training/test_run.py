@@ -1,0 +1,201 @@
+"""Whole runs on generated scenes: train, evaluate, load, predict; continued, averaged, frozen."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+
+import scaseg
+from scaseg.config import load_recipe
+from scaseg.data import FolderDataset
+from scaseg.inference import score
+from scaseg.training import evaluate, train
+from tests.scenes import CLASSES, write_scenes
+
+QUICK = {
+    "model.backbone": "mobilenet_v2",
+    "model.head": "compact",
+    "model.context_options.hidden": "16",
+    "training.batch_size": "4",
+    "training.optimiser": "AdamW",
+    "training.lr": "4e-3",
+    "training.head_lr": "1e-3",
+    "machine.device": "cpu",
+    "machine.workers": "0",
+}
+
+
+def settings(root, **keys):
+    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
+    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes"), 32)
+
+
+def rows(folder, name="metrics.csv"):
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def weights(model):
+    return torch.cat([tensor.double().flatten() for tensor in model.state_dict().values()])
+
+
+def test_train_evaluate_load_predict(scenes, tmp_path):
+    """The whole way, learning something that can be checked by eye: a class is a colour."""
+    result = train(settings(scenes, training__epochs=6), tmp_path / "run", quiet=True)
+    found = rows(tmp_path / "run")
+    assert [int(row["epoch"]) for row in found] == list(range(1, 7))
+    assert float(found[-1]["loss"]) < 0.8 * float(found[0]["loss"])
+    model = scaseg.load_model(tmp_path / "run" / "model")
+    assert model.config.classes == CLASSES
+    assert model.config.training["validation"]["epoch"] == result.best_epoch
+    best = found[result.best_epoch - 1]
+    test = FolderDataset(scenes, "test")
+    judged = evaluate(model, test)
+    assert judged.images == 8
+    assert judged.scores.mean_iou > 0.4
+    again = evaluate(model, FolderDataset(scenes, "val"))
+    assert 100 * again.scores.mean_iou == pytest.approx(float(best["mIoU"]), abs=1e-9)
+    sample = test[0]
+    scores = score(model, torch.from_numpy(sample.image).permute(2, 0, 1))
+    assert scores.shape == (3, *sample.labels.shape)
+    right = (scores.argmax(0).numpy() == sample.labels)[sample.labels != 255]
+    assert right.mean() > 0.5
+    recorded = {path.name for path in (tmp_path / "run").iterdir()}
+    assert recorded == {
+        *("recipe.yaml", "environment.json", "class_pixels.json", "metrics.csv", "per_class.csv"),
+        *("checkpoints", "model"),
+    }
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").training.epochs == 6
+    session = json.loads((tmp_path / "run" / "environment.json").read_text())["sessions"][0]
+    assert session["packages"]["torch"] == torch.__version__
+
+
+def test_a_continued_run_is_the_run_that_was_never_stopped(scenes, tmp_path, monkeypatch):
+    """Stopped after epoch 2 of 4, with dropout, augmentation, momentum and a running mean."""
+    run = settings(
+        scenes, training__epochs=4, training__ema=0.9, augment__scale="[0.8, 1.2]", data__limit=8
+    )
+    whole = train(run, tmp_path / "whole", quiet=True)
+
+    from scaseg.training import callbacks
+
+    class StopError(Exception):
+        pass
+
+    save = callbacks.KeepLast.on_train_epoch_end
+
+    def stop_after_two(self, trainer, module):
+        save(self, trainer, module)
+        if trainer.current_epoch == 1:
+            raise StopError
+
+    monkeypatch.setattr(callbacks.KeepLast, "on_train_epoch_end", stop_after_two)
+    with pytest.raises(RuntimeError, match="epoch 2, step"):
+        train(run, tmp_path / "parts", quiet=True)
+    monkeypatch.undo()
+    assert len(rows(tmp_path / "parts")) == 2
+    assert not (tmp_path / "parts" / "model").exists()
+    parts = train(run, tmp_path / "parts", resume=True, quiet=True)
+    assert torch.equal(weights(parts.model), weights(whole.model))
+    timeless = ("epoch", "step", "loss", "lr", "head_lr", "PPA", "CAA", "mIoU")
+    for one, other in zip(rows(tmp_path / "parts"), rows(tmp_path / "whole"), strict=True):
+        assert {key: one[key] for key in timeless} == {key: other[key] for key in timeless}
+    assert len(json.loads((tmp_path / "parts" / "environment.json").read_text())["sessions"]) == 2
+
+
+def test_the_same_seed_gives_the_same_weights_whatever_the_workers(scenes):
+    def trained(**keys):
+        run = settings(scenes, training__epochs=1, data__limit=8, data__val="null", **keys)
+        return weights(train(run, None, quiet=True).model)
+
+    first = trained()
+    assert torch.equal(first, trained(machine__workers=2))
+    assert torch.equal(first, trained(data__cache="ram"))
+    assert not torch.equal(first, trained(training__seed=1))
+
+
+def test_rates_and_groups_are_the_papers(scenes, tmp_path):
+    """1e-3 and 1e-2, falling as (1 - step/steps)^0.9 after each step of 3 epochs of 4 steps."""
+    run = load_recipe(
+        None,
+        {
+            **{key: value for key, value in QUICK.items() if not key.startswith("training.")},
+            "data.root": str(scenes),
+            "training.epochs": "3",
+            "training.batch_size": "4",
+        },
+    )
+    result = train(run, tmp_path / "run", quiet=True)
+    for row, step in zip(result.rows, (4, 8, 12), strict=True):
+        assert row["step"] == step
+        assert row["lr"] == pytest.approx(1e-3 * (1 - step / 12) ** 0.9, abs=1e-12)
+        assert row["head_lr"] == pytest.approx(1e-2 * (1 - step / 12) ** 0.9, abs=1e-12)
+
+
+def test_accumulated_batches_are_one_step(scenes):
+    run = settings(scenes, training__epochs=1, training__accumulate=3, data__val="null")
+    assert train(run, None, quiet=True).rows[-1]["step"] == 2  # of 4 batches
+
+
+def test_a_frozen_backbone_stays(scenes, tmp_path):
+    run = settings(
+        scenes, training__epochs=1, training__freeze_backbone="true", training__calibrate="false"
+    )
+    model = train(run, None, quiet=True).model
+    torch.manual_seed(0)
+    fresh = scaseg.create_model("mobilenet_v2", "sca", "compact", classes=CLASSES, hidden=16)
+    assert torch.equal(weights(model.backbone), weights(fresh.backbone))
+    assert not torch.equal(weights(model.head), weights(fresh.head))
+
+
+def test_early_stop(scenes, tmp_path):
+    """At a rate of 0 nothing gets better, so the second validation without progress ends it."""
+    keys = {"training__lr": 0, "training__head_lr": 0, "training__batch_norm": "frozen"}
+    run = settings(scenes, training__epochs=9, training__early_stop=2, data__limit=4, **keys)
+    result = train(run, tmp_path / "run", quiet=True)
+    assert len(result.rows) == 3
+    assert result.best_epoch == 1
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_tensorboard_writes_beside_the_metrics(scenes, tmp_path):
+    run = settings(scenes, training__epochs=1, data__limit=4, training__loggers="tensorboard")
+    train(run, tmp_path / "run", quiet=True)
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize("loss", ["focal", "dice", "ohem"])
+def test_other_losses_train(scenes, loss):
+    run = settings(scenes, training__epochs=1, training__loss=loss, data__limit=8, data__val="null")
+    found = train(run, None, quiet=True).rows[-1]["loss"]
+    assert 0 < found < 3
+
+
+def test_a_fast_dev_run_writes_nothing(scenes, tmp_path):
+    result = train(settings(scenes), tmp_path / "run", fast_dev_run=True, quiet=True)
+    assert not (tmp_path / "run").exists()
+    assert len(result.rows) == 1
+    assert not math.isnan(result.rows[0]["loss"])
+
+
+def test_a_folder_without_lists_or_names(tmp_path):
+    """A tenth is held out for validation, and evaluation finds the same images."""
+    from scaseg.training.data import evaluation_split
+
+    root = write_scenes(tmp_path / "plain", 20, lists=False, classes=None)
+    run = settings(root, training__epochs=1)
+    result = train(run, tmp_path / "run", quiet=True)
+    assert result.model.config.classes == ("class 0", "class 1", "class 2")
+    held, said = evaluation_split(run.data, None)
+    assert said == "2 of 20 training images held out"
+    assert [pair.name for pair in held.pairs] == ["scene05", "scene15"]
+    judged = evaluate(result.model, held)
+    best = result.rows[result.best_epoch - 1]
+    assert 100 * judged.scores.mean_iou == pytest.approx(best["mIoU"], abs=1e-9)
