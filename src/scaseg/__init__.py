@@ -37,7 +37,10 @@ _HOME = {
     "save_pretrained": "scaseg.models",
     "selective_context": "scaseg.ops",
 }
-_SUBPACKAGES = ("class_weights", "data", "metrics", "models", "nn", "ops")
+_SUBPACKAGES = (
+    *("class_weights", "config", "data", "inference", "losses", "metrics", "models", "nn", "ops"),
+    "training",
+)
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "SelectiveContext",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure
 
 from scaseg.metrics import ConfusionMatrix
 
-BLUE, GREY, DARK = "#3b6ea5", "#c9d3de", "#555555"
+BLUE, MIDDLE, LIGHT = "#3b6ea5", "#6a97c4", "#9bbcd9"
+GREY, DARK = "#c9d3de", "#555555"
 
 
 def write_evaluation(
@@ -104,3 +106,36 @@ def per_class_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
 
 def _percent(value: float) -> str:
     return "n/a" if value != value else f"{value:.1f}"
+
+
+def write_curve(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write how a run went: the loss of each epoch, and the metrics of each validation."""
+    FigureCanvasAgg(curve_figure(rows)).print_png(str(path))
+
+
+def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Show loss and metrics over the epochs of metrics.csv, the best mIoU marked."""
+    figure = Figure(figsize=(7, 4), layout="constrained", dpi=120)
+    axes = figure.add_subplot()
+    epochs = [int(row["epoch"]) for row in rows]
+    axes.plot(epochs, [float(row["loss"]) for row in rows], color=DARK, label="training loss")
+    axes.set(xlabel="epoch", ylabel="training loss")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    axes.spines[["top"]].set_visible(False)
+    validated = [row for row in rows if row["mIoU"] not in (None, "")]
+    if validated:
+        metrics = axes.twinx()
+        metrics.spines[["top"]].set_visible(False)
+        metrics.set(ylabel="validation, %", ylim=(0, 100))
+        seen = [int(row["epoch"]) for row in validated]
+        for name, colour in (("PPA", LIGHT), ("CAA", MIDDLE), ("mIoU", BLUE)):
+            values = [float(row[name]) for row in validated]
+            metrics.plot(seen, values, color=colour, label=name)
+        best = max(validated, key=lambda row: float(row["mIoU"]))
+        place = (int(best["epoch"]), float(best["mIoU"]))
+        metrics.plot(*place, "o", color=BLUE)
+        said = f"{place[1]:.1f}"
+        metrics.annotate(said, place, (0, -14), textcoords="offset points", ha="center", color=BLUE)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    return figure

@@ -3,7 +3,7 @@
 RUN/recipe.yaml        the run, every key
 RUN/environment.json   versions, machine, git revision, command
 RUN/class_pixels.json  labelled pixels of each class in the training images
-RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class
+RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class; curve.png
 RUN/checkpoints/       last.ckpt to continue from, best/ the best model so far
 RUN/model/             the final model, for load_model, evaluate, predict
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -27,10 +27,10 @@ from typing import Any
 import scaseg
 
 RECIPE, ENVIRONMENT, PIXELS = "recipe.yaml", "environment.json", "class_pixels.json"
-METRICS, PER_CLASS = "metrics.csv", "per_class.csv"
+METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
 LAST, BEST, MODEL = Path("checkpoints/last.ckpt"), Path("checkpoints/best"), Path("model")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
-OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, "checkpoints", "model", "cache"}
+OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, CURVE, "checkpoints", "model", "cache"}
 
 
 def open_run_folder(folder: Path, *, overwrite: bool) -> None:
@@ -110,9 +110,8 @@ def write_json(path: Path, value: Any) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary file beside `path` that takes its place, on the disk, when it is written."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    os.close(handle)
-    temporary = Path(name)
+    # not mkstemp: its files are for nobody else's eyes, and colleagues read each other's runs
+    temporary = path.parent / f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         yield temporary
         with temporary.open("rb") as file:

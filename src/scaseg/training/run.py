@@ -16,6 +16,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from scaseg.build import build_loggers, build_model, check_training
 from scaseg.config import ModelConfig, RunConfig, save_recipe
 from scaseg.data import collate
+from scaseg.figures import write_curve
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import read_weights
 from scaseg.models.weights import load_pretrained
@@ -24,6 +25,7 @@ from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, Run
 from scaseg.training.data import RunData, class_weights, open_data
 from scaseg.training.folder import (
     BEST,
+    CURVE,
     LAST,
     MODEL,
     PIXELS,
@@ -255,6 +257,8 @@ def _finish(
     }
     model.config = replace(model.config, training=record)
     save_pretrained(model, folder / MODEL)
+    if rows:
+        write_curve(rows, folder / CURVE)
 
 
 def _last_line(fault: Exception) -> str:
