@@ -29,7 +29,7 @@ def test_help_does_not_wait_for_torch():
     assert time.perf_counter() - start < 5  # half a second on a machine that does nothing else
 
 
-@pytest.mark.parametrize("command", ["bench", "data", "evaluate", "train"])
+@pytest.mark.parametrize("command", ["bench", "compare", "data", "evaluate", "train"])
 def test_every_command_has_help_with_an_example(command):
     assert "example: scaseg" in run(command, "--help").stdout
 

@@ -139,3 +139,24 @@ def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         metrics.annotate(said, place, (0, -14), textcoords="offset points", ha="center", color=BLUE)
     figure.legend(loc="outside upper center", ncols=4, frameon=False)
     return figure
+
+
+def write_comparison(values: Mapping[str, Mapping[int, float]], path: Path) -> None:
+    """Write the mIoU of each variant, a point a seed; seeds are joined by thin lines."""
+    figure = Figure(figsize=(1.5 + 1.2 * len(values), 4), layout="constrained", dpi=120)
+    axes = figure.add_subplot()
+    for seed in sorted({seed for own in values.values() for seed in own}):
+        points = [(place, own[seed]) for place, own in enumerate(values.values()) if seed in own]
+        axes.plot(*zip(*points, strict=True), color=GREY, linewidth=1, zorder=1)
+    for place, own in enumerate(values.values()):
+        axes.plot([place] * len(own), list(own.values()), "o", color=MIDDLE, zorder=2)
+        mean = sum(own.values()) / len(own)
+        axes.plot([place - 0.2, place + 0.2], [mean, mean], color=BLUE, linewidth=3, zorder=3)
+        said = f"{mean:.1f}"
+        axes.annotate(said, (place + 0.22, mean), (2, 0), textcoords="offset points", va="center")
+    names = [name.replace("$", r"\$") for name in values]
+    axes.set_xticks(range(len(names)), [name.replace(":", "\n") for name in names])
+    axes.set(ylabel="mIoU, %", xlim=(-0.5, len(names) - 0.3))
+    axes.set_title("a point a seed, their mean a bar", fontsize=9, color=DARK)
+    axes.spines[["top", "right"]].set_visible(False)
+    FigureCanvasAgg(figure).print_png(str(path))

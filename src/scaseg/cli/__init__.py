@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scaseg import __version__
 from scaseg.cli.bench import add_bench
+from scaseg.cli.compare import add_compare
 from scaseg.cli.data import add_data
 from scaseg.cli.evaluate import add_evaluate
 from scaseg.cli.parser import Parser, split_keys
@@ -44,6 +45,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (add_train, add_evaluate, add_data, add_bench):
+    for add in (add_train, add_evaluate, add_compare, add_data, add_bench):
         add(commands.add_parser)
     return parser

@@ -8,22 +8,10 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from scaseg.cli.machine import MACHINE_KEYS, add_machine
+from scaseg.cli.machine import MACHINE_KEYS
 from scaseg.cli.parser import Parser
+from scaseg.cli.settings import add_settings, given_settings, read_run
 
-KEYS = {
-    "data": "data.root",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "seed": "training.seed",
-    "lr": "training.lr",
-    "head_lr": "training.head_lr",
-    "backbone": "model.backbone",
-    "backbone_weights": "model.backbone_weights",
-    "context": "model.context",
-    "head": "model.head",
-    **MACHINE_KEYS,
-}
 # what may change when a run is continued, perhaps on another machine
 MOVABLE = {"data", *MACHINE_KEYS}
 
@@ -40,10 +28,7 @@ def add_train(add: Callable[..., Parser]) -> None:
         "--epochs 20; any key of a recipe is an option: --training.ema 0.999, --augment.crop "
         "'[256, 256]'; --keys lists them",
     )
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE.yaml", help="the settings of the run")
-    parser.add_argument(
-        "--data", metavar="DIR", help="the data: images/ and labels/, or see `data`"
-    )
+    add_settings(parser)
     parser.add_argument("--out", metavar="RUN", help="the run folder, new or empty")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument(
@@ -54,51 +39,23 @@ def add_train(add: Callable[..., Parser]) -> None:
     )
     parser.add_argument("--keys", action="store_true", help="list all keys of a recipe, and stop")
     parser.add_argument("--quiet", action="store_true", help="no progress, no table")
-    group = parser.add_argument_group("settings that change most often")
-    group.add_argument("--epochs", metavar="N", help="passes over the training images (50)")
-    group.add_argument("--batch-size", metavar="N", help="images a step, on each device (3)")
-    group.add_argument("--seed", metavar="N", help="of weights, order and augmentation (0)")
-    group.add_argument("--lr", metavar="X", help="base rate of the backbone (0.001)")
-    group.add_argument("--head-lr", metavar="X", help="of context and head (10 x lr)")
-    group.add_argument("--backbone", metavar="NAME", help="vgg16 or mobilenet_v2 (vgg16)")
-    group.add_argument(
-        "--backbone-weights",
-        metavar="PATH",
-        help="imagenet, or a safetensors file (random weights)",
-    )
-    group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
-    group.add_argument("--head", metavar="NAME", help="fcn or compact (fcn)")
-    add_machine(parser)
-    parser.set_defaults(run=_train, takes_keys=True)
+    parser.set_defaults(run=_train)
 
 
 def _train(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.config import describe, load_recipe
+    from scaseg.config import describe
 
     if options.keys:
         for key, value, fits, about in describe():
             sys.stdout.write(f"{key}: {_shown(value)}\n    {about}\n    {fits}\n")
         return
-    given = {name: getattr(options, name) for name in KEYS if getattr(options, name) is not None}
-    overrides = {KEYS[name]: str(value) for name, value in given.items()}
-    names = {KEYS[name]: f"--{name.replace('_', '-')}" for name in given}
-    overrides.update(options.config_keys)
     if options.out is None and not options.fast_dev_run:
         parser.error("--out: nothing; say where the run goes")
     recipe = options.recipe
     if options.resume:
-        recipe = _recipe_to_resume(options, set(given) | set(options.config_keys), parser)
-    try:
-        run = load_recipe(recipe, overrides)
-    except ValueError as fault:
-        said = str(fault)
-        for key, name in names.items():  # by the name that was typed
-            said = (
-                said.replace(f"--{key}:", f"{name}:", 1) if said.startswith(f"--{key}:") else said
-            )
-        parser.error(said)
-    if run.data.root is None:
-        parser.error("--data: nothing; say where the photographs and labels are")
+        given = {*given_settings(options), *options.config_keys}
+        recipe = _recipe_to_resume(options, given, parser)
+    run = read_run(options, recipe, parser)
     _run(options, run, parser)
 
 
