@@ -6,8 +6,16 @@ import pytest
 import torch
 import yaml
 
-from scaseg.build import DATASETS, build_model, build_transforms, check_training
+from scaseg.build import (
+    BACKBONES,
+    DATASETS,
+    USUAL_HEADS,
+    build_model,
+    build_transforms,
+    check_training,
+)
 from scaseg.config import ModelConfig, RunConfig, describe, load_recipe
+from scaseg.models.heads import HEADS
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 PAPER = [
@@ -70,6 +78,12 @@ def test_the_papers_recipes_are_the_papers(name):
     else:
         assert run.model.context == name.rsplit("_", 1)[1]
     assert run.augment.fit == (None if name.startswith("sift") else (448, 448))
+
+
+def test_every_backbone_has_its_usual_head():
+    assert set(USUAL_HEADS) == set(BACKBONES)
+    assert set(USUAL_HEADS.values()) <= set(HEADS)
+    assert USUAL_HEADS["vgg16"] == "fcn"
 
 
 def test_the_defaults_are_the_papers_too():

@@ -16,7 +16,7 @@ def test_forty_photographs_are_enough_to_be_far_above_chance(tmp_path, capsys):
         [
             *("train", "--data", str(STANFORD), "--out", str(tmp_path / "run")),
             *("--backbone", "mobilenet_v2", "--backbone-weights", str(MOBILENET_V2)),
-            *("--head", "compact", "--epochs", "3", "--batch-size", "4", "--device", "cpu"),
+            *("--epochs", "3", "--batch-size", "4", "--device", "cpu"),
             *("--data.limit", "40", "--augment.fit", "[120, 160]", "--quiet"),
         ]
     )

@@ -5,6 +5,7 @@ from scaseg.build.data import build_dataset as build_dataset
 from scaseg.build.data import build_transforms as build_transforms
 from scaseg.build.model import BACKBONES as BACKBONES
 from scaseg.build.model import CONTEXTS as CONTEXTS
+from scaseg.build.model import USUAL_HEADS as USUAL_HEADS
 from scaseg.build.model import build_model as build_model
 from scaseg.build.model import create_model as create_model
 from scaseg.build.model import load_model as load_model

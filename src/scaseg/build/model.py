@@ -24,6 +24,9 @@ BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2]] = {
 # The contexts of the paper and attention: what each makes of SelectiveContext's options
 CONTEXTS = {"none": "none", "average": "average", "sca": "predicted", "dot": "dot"}
 
+# What `head: auto` means in a run: the paper's behind its backbone, a light one behind a light one
+USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact"}
+
 
 def create_model(
     backbone: str = "vgg16",

@@ -45,7 +45,9 @@ def add_settings(parser: Parser) -> None:
         help="imagenet, or a safetensors file (random weights)",
     )
     group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
-    group.add_argument("--head", metavar="NAME", help="fcn or compact (fcn)")
+    group.add_argument(
+        "--head", metavar="NAME", help="fcn or compact (fcn for vgg16, else compact)"
+    )
     add_machine(parser)
     parser.set_defaults(takes_keys=True)
 

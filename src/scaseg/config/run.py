@@ -78,7 +78,9 @@ class NetworkConfig:
     context: Literal["none", "average", "sca", "dot"] = setting(
         "sca", "what neurons hear of others"
     )
-    head: Literal["fcn", "compact"] = setting("fcn", "what follows: the paper's, or a light one")
+    head: Literal["auto", "fcn", "compact"] = setting(
+        "auto", "what follows: the paper's fcn, a light one; auto: fcn for vgg16, else compact"
+    )
     context_options: dict[str, Any] = setting(
         {}, "options of SelectiveContext: hidden, layers, ..."
     )

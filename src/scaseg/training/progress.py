@@ -64,7 +64,7 @@ class ProgressDisplay(Callback):
         self._bar.update(self._task, advance=1)
         if time.perf_counter() - self._looked > REFRESH:
             loss = float(outputs["loss"]) * trainer.accumulate_grad_batches
-            rate = trainer.optimizers[0].param_groups[-1]["lr"]
+            rate = trainer.optimizers[0].param_groups[0]["lr"]
             speed = self._images / (time.perf_counter() - self._epoch_start)
             facts = f"loss {loss:.3f} lr {rate:.1e} {speed:.1f} img/s"
             self._bar.update(self._task, facts=facts, refresh=True)

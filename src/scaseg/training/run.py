@@ -13,7 +13,7 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.build import build_loggers, build_model, check_training
+from scaseg.build import USUAL_HEADS, build_loggers, build_model, check_training
 from scaseg.config import ModelConfig, RunConfig, save_recipe
 from scaseg.data import collate
 from scaseg.figures import write_curve
@@ -193,7 +193,7 @@ def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
             classes=data.classes,
             backbone=run.model.backbone,
             context=run.model.context,
-            head=run.model.head,
+            head=USUAL_HEADS[run.model.backbone] if run.model.head == "auto" else run.model.head,
             context_options=run.model.context_options,
             palette=palette,
             fit=run.augment.fit,
