@@ -245,7 +245,7 @@ def test_short_lists_are_written_in_one_line():
         (DataConfig, "name", DATASETS),
         (NetworkConfig, "backbone", BACKBONES),
         (NetworkConfig, "context", CONTEXTS),
-        (NetworkConfig, "head", HEADS),
+        (NetworkConfig, "head", ("auto", *HEADS)),
         (TrainingConfig, "loss", LOSSES),
     ],
 )
