@@ -41,7 +41,7 @@ def test_a_recipe_is_complete_loads_and_builds(path):
     }
     check_training(run.training)
     build_transforms(run.augment)
-    assert issubclass(DATASETS[run.data.name], object)
+    assert run.data.name in DATASETS
     with torch.device("meta"):  # shapes without memory
         model = build_model(
             ModelConfig(

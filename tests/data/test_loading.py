@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from scaseg.data import Sample, collate, normalise
 from scaseg.data.loading import (
+    NOTHING,
     EpochBatches,
     EvaluationPhotographs,
     OwnShare,
@@ -95,8 +96,17 @@ def test_evaluation_sees_every_image_once(count, processes):
         for rank in range(processes)
     ]
     shares = [list(sampler) for sampler in samplers]
-    assert sorted(index for share in shares for index in share) == list(range(count))
+    assert all(shares)  # a process without an image gets one that counts nothing
+    real = [index for share in shares for index in share if index != NOTHING]
+    assert sorted(real) == list(range(count))
+    assert all(share == [NOTHING] for share in shares if NOTHING in share)
     assert [len(sampler) for sampler in samplers] == [len(share) for share in shares]
+
+
+def test_a_photograph_that_counts_nothing_is_unlabelled():
+    photographs = EvaluationPhotographs(Noise())
+    assert photographs[NOTHING].labels.unique().tolist() == [255]
+    assert photographs[0].labels.unique().tolist() != [255]
 
 
 def examples(seed=3):

@@ -52,7 +52,9 @@ def test_a_person_trains_and_evaluates(scenes, tmp_path, capsys):
     assert [line.split()[0] for line in printed.out.splitlines()[1:4]] == list(CLASSES)
     assert "PPA/aAcc" in printed.out
     main(["train", "--resume", "--out", str(out)])  # finished: says what it came to, again
-    assert "best epoch" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "this run is finished" in printed.err
+    assert "best epoch" in printed.out
 
 
 def test_json_is_all_that_is_printed(trained, scenes, tmp_path, capsys):
@@ -223,3 +225,7 @@ def test_two_processes_train_and_evaluate_to_the_same_numbers(scenes, trained, t
     alone = run(*judged)
     assert json.loads(together.stdout) == json.loads(alone.stdout)
     assert json.loads(alone.stdout)["images"] == 5
+    (scenes / "one.txt").write_text("scene00")
+    lonely = run(*judged, "--devices", "2", "--split", "one")  # one process has nothing to do
+    assert lonely.returncode == 0, lonely.stderr
+    assert json.loads(lonely.stdout)["images"] == 1

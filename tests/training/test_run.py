@@ -77,10 +77,16 @@ def test_train_evaluate_load_predict(scenes, tmp_path):
     assert session["packages"]["torch"] == torch.__version__
 
 
-def test_a_continued_run_is_the_run_that_was_never_stopped(scenes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_continued_run_is_the_run_that_was_never_stopped(scenes, tmp_path, monkeypatch, workers):
     """Stopped after epoch 2 of 4, with dropout, augmentation, momentum and a running mean."""
     run = settings(
-        scenes, training__epochs=4, training__ema=0.9, augment__scale="[0.8, 1.2]", data__limit=8
+        scenes,
+        machine__workers=workers,
+        training__epochs=4,
+        training__ema=0.9,
+        augment__scale="[0.8, 1.2]",
+        data__limit=8,
     )
     whole = train(run, tmp_path / "whole", quiet=True)
 
@@ -162,6 +168,11 @@ def test_early_stop(scenes, tmp_path):
     result = train(run, tmp_path / "run", quiet=True)
     assert len(result.rows) == 3
     assert result.best_epoch == 1
+    said = []
+    again = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
+    assert said == [f"{tmp_path / 'run'}: this run is finished"]
+    assert (len(again.rows), again.best_epoch) == (3, 1)
+    assert torch.equal(weights(again.model), weights(result.model))
     assert (tmp_path / "run" / "model" / "config.json").is_file()
 
 
@@ -199,3 +210,119 @@ def test_a_folder_without_lists_or_names(tmp_path):
     judged = evaluate(result.model, held)
     best = result.rows[result.best_epoch - 1]
     assert 100 * judged.scores.mean_iou == pytest.approx(best["mIoU"], abs=1e-9)
+
+
+def test_a_run_that_diverges_stops_and_says_so(scenes, tmp_path):
+    run = settings(scenes, training__lr=1e30, training__head_lr=1e30, training__epochs=3)
+    with pytest.raises(RuntimeError, match=r"epoch 1, step \d+: the loss is (nan|inf); lower --lr"):
+        train(run, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_photographs_in_both_lists_are_refused(tmp_path):
+    root = write_scenes(tmp_path / "scenes", 8)
+    names = (root / "train.txt").read_text()
+    (root / "val.txt").write_text(names)
+    with pytest.raises(ValueError, match="'scene04' is in train and in validation, 4 in all"):
+        train(settings(root), None, quiet=True)
+
+
+def test_other_data_without_lists_are_judged_whole(scenes, tmp_path):
+    from scaseg.training.data import evaluation_split
+
+    other = write_scenes(tmp_path / "other", 6, lists=False)
+    data = settings(other).data
+    assert len(evaluation_split(data, None, trained_on=str(scenes))[0]) == 6
+    assert len(evaluation_split(data, None, trained_on=str(other))[0]) == 1
+
+
+def test_every_epoch_has_its_own_order_and_nothing_is_left_out(scenes, monkeypatch):
+    from scaseg.data.loading import TrainingExamples
+
+    seen, read = [], TrainingExamples.__getitem__
+
+    def remember(self, key):
+        seen.append(key)
+        return read(self, key)
+
+    monkeypatch.setattr(TrainingExamples, "__getitem__", remember)
+    keys = {"data__limit": 7, "data__val": "null", "training__calibrate": "false"}
+    train(settings(scenes, training__epochs=2, **keys), None, quiet=True)
+    orders = [[index for epoch, index in seen if epoch == number] for number in (0, 1)]
+    assert [sorted(order) for order in orders] == [list(range(7))] * 2
+    assert orders[0] != orders[1]
+
+
+def test_what_classes_weigh_reaches_the_loss(scenes):
+    still = {"training__lr": 0, "training__head_lr": 0, "training__batch_norm": "frozen"}
+    still |= {"training__epochs": 1, "data__limit": 5, "data__val": "null"}
+
+    def loss(**keys):
+        return train(settings(scenes, **still, **keys), None, quiet=True).rows[-1]["loss"]
+
+    plain = loss(training__class_weights="none")
+    assert loss(training__class_weights="inverse") != pytest.approx(plain, rel=1e-6)
+    same = loss(training__class_weights="inverse", training__class_weight_range="[2, 2]")
+    assert same == pytest.approx(plain, rel=1e-6)
+    assert loss(training__class_weights="none", training__accumulate=2) == pytest.approx(plain)
+
+
+def test_the_best_model_is_the_averaged_one_and_knows_its_data(scenes, tmp_path):
+    """Its label map and size go with it, also before the run is finished."""
+    from scaseg.training.evaluation import data_of
+
+    run = settings(
+        scenes, training__epochs=2, training__ema=0.5, data__label_map="{0: 2, 2: 0}",
+        data__limit=8, augment__fit="[48, 56]",
+    )  # fmt: skip
+    result = train(run, tmp_path / "run", quiet=True)
+    model = scaseg.load_model(tmp_path / "run" / "checkpoints" / "best")
+    assert model.config.fit == (48, 56)
+    data = data_of(model, None)
+    assert (data.label_map, data.root) == ({0: 2, 2: 0}, str(scenes))
+    val = FolderDataset(scenes, "val", label_map=data.label_map)
+    best = result.rows[result.best_epoch - 1]
+    assert 100 * evaluate(model, val).scores.mean_iou == pytest.approx(best["mIoU"], abs=1e-9)
+
+
+def test_evaluation_leaves_a_model_as_it_was(scenes):
+    model = scaseg.create_model("mobilenet_v2", "none", "compact", classes=CLASSES).train()
+    model.backbone.eval()
+    evaluate(model, FolderDataset(scenes, "val"))
+    assert (model.training, model.backbone.training, model.head.training) == (True, False, True)
+
+
+def test_transforms_of_the_users_own(scenes):
+    from scaseg.data.transforms import Custom
+
+    seen = []
+
+    def remember(image, mask):
+        seen.append(image.shape)
+        return {"image": image, "mask": mask}
+
+    run = settings(scenes, training__epochs=1, data__limit=3, data__val="null")
+    train(run, None, quiet=True, transforms=[Custom(remember)])
+    assert len(seen) == 6  # three to calibrate the head, three to train
+
+
+def test_a_run_that_is_not_there_cannot_be_resumed(scenes, tmp_path):
+    for out in (None, tmp_path / "nothing"):
+        with pytest.raises(ValueError, match="holds no run"):
+            train(settings(scenes), out, resume=True, quiet=True)
+
+
+def test_held_out_images_are_found_again_beside_lists(tmp_path):
+    """train.txt and test.txt but no val.txt, and only the first images: what was held out."""
+    from scaseg.training.data import evaluation_split, open_splits
+
+    root = write_scenes(tmp_path / "scenes", 24)
+    (root / "val.txt").unlink()
+    data = settings(root, data__limit=10).data
+    train_part, held, _ = open_splits(data)
+    names = [pair.name for pair in held.pairs]
+    assert [pair.name for pair in evaluation_split(data, "val")[0].pairs] == names
+    own = [pair.name for pair in evaluation_split(data, "train")[0].pairs]
+    assert own == [pair.name for pair in train_part.pairs]
+    assert not set(own) & set(names)
+    assert len(evaluation_split(data, None)[0]) == 6  # the test split

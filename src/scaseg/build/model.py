@@ -12,7 +12,7 @@ from torch import nn
 from scaseg.config import IMAGENET_MEAN, IMAGENET_STD, ModelConfig
 from scaseg.models.backbones import MobileNetV2, Vgg16
 from scaseg.models.heads import HEADS, SegmentationHead
-from scaseg.models.saving import read_config, read_weights
+from scaseg.models.saving import CONFIG, read_config, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.models.weights import load_pretrained
 from scaseg.nn.selective_context import SelectiveContext
@@ -85,7 +85,10 @@ def build_model(config: ModelConfig) -> Segmenter:
 
 
 def load_model(folder: str | Path) -> Segmenter:
-    """Load what `save_pretrained` wrote, ready to predict: weights in place, eval mode."""
+    """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode."""
+    folder = Path(folder)
+    if not (folder / CONFIG).is_file() and (folder / "model" / CONFIG).is_file():
+        folder = folder / "model"
     model = build_model(read_config(folder))
     read_weights(model, folder)
     return model.eval()

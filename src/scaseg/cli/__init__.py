@@ -28,9 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.config_keys = keys
     try:
         options.run(options, parser)
+    except BrokenPipeError:  # | head has seen enough
+        sys.stderr.close()
+        sys.exit(0)
     except OSError as fault:
         where = f"{fault.filename}: " if fault.filename else ""
-        parser.exit(1, f"error: {where}{fault.strerror or fault}\n")
+        parser.exit(1, f"error: {where}{fault.strerror or fault}; give another place\n")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)

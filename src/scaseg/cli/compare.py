@@ -46,7 +46,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
     run = read_run(options, options.recipe, parser)
 
     from scaseg.training.compare import compare, markdown, read_variant
-    from scaseg.training.run import TrainingError
+    from scaseg.training.loop import WorkError
 
     try:
         variants = [read_variant(text.strip()) for text in options.contexts.split(",")]
@@ -63,7 +63,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
             quiet=options.quiet,
             say=None if options.quiet else lambda line: print(line, file=sys.stderr),
         )
-    except TrainingError as fault:
+    except WorkError as fault:
         parser.exit(1, f"error: {fault}; what is finished is kept in {options.out}\n")
     except ValueError as fault:
         parser.error(str(fault))

@@ -54,7 +54,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.training.data import evaluation_split
     from scaseg.training.evaluation import data_of, evaluate
     from scaseg.training.folder import find_model
-    from scaseg.training.loop import is_first_process
+    from scaseg.training.loop import WorkError, is_first_process
 
     scales = (0.75, 1.0, 1.25) if options.tta else options.scales
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
@@ -69,7 +69,10 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         run = load_recipe(None, overrides | options.config_keys, data=data)
         if run.data.root is None:
             parser.error("--data: nothing; say where the photographs and labels are")
-        dataset, said = evaluation_split(run.data, options.split)
+        trained_on = model.config.training.get("recipe", {}).get("data", {}).get("root")
+        dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on)
+        if options.out is not None and is_first_process():
+            Path(options.out).mkdir(parents=True, exist_ok=True)  # fails now, not after the work
         shown = is_first_process() and not (options.json or options.quiet)
         if shown:
             print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
@@ -77,6 +80,8 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
             result = evaluate(
                 model, dataset, test_time=test_time, machine=run.machine, progress=progress
             )
+    except WorkError as fault:
+        parser.exit(1, f"error: {fault}\n")
     except ValueError as fault:
         parser.error(str(fault))
     if not is_first_process():

@@ -6,6 +6,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from scaseg.cli.machine import MACHINE_KEYS
@@ -13,7 +14,8 @@ from scaseg.cli.parser import Parser
 from scaseg.cli.settings import add_settings, given_settings, read_run
 
 # what may change when a run is continued, perhaps on another machine
-MOVABLE = {"data", *MACHINE_KEYS}
+# (not how many devices: the schedule counts their steps)
+MOVABLE = {"data", *MACHINE_KEYS} - {"devices"}
 
 
 def add_train(add: Callable[..., Parser]) -> None:
@@ -61,7 +63,8 @@ def _train(options: argparse.Namespace, parser: Parser) -> None:
 
 def _run(options: argparse.Namespace, run: object, parser: Parser) -> None:
     from scaseg.config import RunConfig
-    from scaseg.training.run import TrainingError, train
+    from scaseg.training.loop import WorkError
+    from scaseg.training.run import train
 
     assert isinstance(run, RunConfig)
     folder = None if options.out is None else Path(options.out)
@@ -75,11 +78,12 @@ def _run(options: argparse.Namespace, run: object, parser: Parser) -> None:
             quiet=options.quiet,
             say=None if options.quiet else lambda line: print(line, file=sys.stderr),
         )
-    except TrainingError as fault:
+    except WorkError as fault:
         kept = ""
         if folder is not None and folder.is_dir():
-            (folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            kept = f"; details in {folder / 'traceback.txt'}, earlier checkpoints are intact"
+            with suppress(OSError):  # a full disk must not hide what went wrong
+                (folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+                kept = f"; details in {folder / 'traceback.txt'}"
         parser.exit(1, f"error: {fault}{kept}\n")
     except ValueError as fault:
         parser.error(str(fault))
@@ -95,7 +99,9 @@ def _recipe_to_resume(options: argparse.Namespace, given: set[str], parser: Pars
     """Find what a run was, and refuse to change it half-way."""
     if options.recipe is not None or options.overwrite or options.fast_dev_run:
         parser.error("--resume: comes with --out alone; the rest is in the run folder")
-    other = sorted(given - MOVABLE - set(MACHINE_KEYS.values()) - {"data.root"})
+    other = sorted(
+        given - MOVABLE - {MACHINE_KEYS[name] for name in MOVABLE - {"data"}} - {"data.root"}
+    )
     if other:
         parser.error(
             f"--resume: --{other[0].replace('_', '-')} cannot change in a run; leave it out"
@@ -103,9 +109,10 @@ def _recipe_to_resume(options: argparse.Namespace, given: set[str], parser: Pars
     from scaseg.training.folder import LAST, RECIPE
 
     folder = Path(options.out)
-    for name, what in ((RECIPE, "no run"), (LAST, "no checkpoint yet")):
-        if not (folder / name).is_file():
-            parser.error(f"--resume: {folder} has {what} ({name}); start it without --resume")
+    if not (folder / RECIPE).is_file():
+        parser.error(f"--resume: {folder} has no run ({RECIPE}); start it without --resume")
+    if not (folder / LAST).is_file():
+        parser.error(f"--resume: {folder} has no checkpoint yet; start it again with --overwrite")
     return folder / RECIPE
 
 

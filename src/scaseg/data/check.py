@@ -114,10 +114,11 @@ def check_data(
     )
 
 
-def quick_check(dataset: PairedDataset) -> None:
+def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
     """Look at what costs no time; ValueError with one line where training would go wrong.
 
     Sizes from the headers of up to 2000 pairs, contents of up to 16 label maps, evenly spaced.
+    masks=False: that all hold only 0 and 255 is no fault; a few photographs may show one class.
     """
     compared = in_parallel(
         lambda pair: _compare_headers(pair, dataset.root), _spaced(dataset.pairs, HEADERS)
@@ -131,7 +132,7 @@ def quick_check(dataset: PairedDataset) -> None:
         problems += look.problems
         if look.labels is not None:
             facts[pair.labels] = look.labels
-    problems += value_problems(dataset, facts)
+    problems += value_problems(dataset, facts, masks=masks)
     errors = [problem for problem in problems if problem.is_error]
     if errors:
         rest = len({error.place for error in errors} - {errors[0].place})
@@ -177,8 +178,7 @@ def _look(dataset: PairedDataset, image: Path, labels: Path) -> _Look:
         return _Look(None, None, None if isinstance(facts, str) else facts, problems)
     size = pixels.shape[0], pixels.shape[1]
     if min(size) < SMALLEST:
-        what = f"is smaller than {SMALLEST} x {SMALLEST} pixels"
-        problems.append(Problem(str(image), what, "enlarge it", "{} x {}".format(*size)))
+        problems.append(_too_small(image, size))
     digest = hashlib.blake2b(pixels.data, person=b"%dx%d" % size, digest_size=16).digest()
     if isinstance(facts, str):
         return _Look(size, digest, None, problems)
@@ -199,12 +199,19 @@ def _look_at_labels(dataset: PairedDataset, pair: Pair) -> _Look:
     return _Look(None, None, facts, problems)
 
 
+def _too_small(image: Path, size: tuple[int, ...]) -> Problem:
+    what = f"is smaller than {SMALLEST} x {SMALLEST} pixels"
+    return Problem(str(image), what, "enlarge it", "{} x {}".format(*size))
+
+
 def _compare_headers(pair: Pair, root: Path) -> list[Problem]:
     if not _is_image(pair.labels):
         return []
 
     def compare() -> list[Problem]:
         labels = image_size(pair.labels, upright=False)
+        if min(labels) < SMALLEST:
+            return [_too_small(pair.image, labels)]
         # A PNG's orientation may follow its pixels: Pillow would decode them all to look for it
         png = pair.image.suffix.lower() == ".png"
         if png and image_size(pair.image, upright=False) == labels:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from scaseg.data.sample import Example, Sample, normalise
+from scaseg.data.sample import IGNORE, Example, Sample, normalise
 from scaseg.data.transforms import Transform, apply, generator
 
 
@@ -90,6 +90,9 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
             yield [(epoch, int(index)) for index in own[start : start + self.batch_size]]
 
 
+NOTHING = -1  # the index of a photograph that counts nothing
+
+
 class Photograph(NamedTuple):
     """A photograph (C, H, W) uint8 and its labels (H, W) int64, both as they are on disk."""
 
@@ -108,21 +111,27 @@ class EvaluationPhotographs:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Photograph:
-        sample = self.samples[index]
+        sample = self.samples[max(0, index)]
+        if index == NOTHING:
+            sample.labels[:] = IGNORE
         image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1)
         return Photograph(image, torch.from_numpy(sample.labels).long(), sample.name)
 
 
 class OwnShare(Sampler[int]):
-    """Every image once, over all processes: some processes may have one more than others."""
+    """Every image once, over all processes: some processes may have one more than others.
+
+    A process without an image gets one without labels, that counts nothing: the others wait for it
+    at the end.
+    """
 
     def __init__(self, count: int, *, place: Callable[[], Place]) -> None:
         self.count = count
         self.place = place
 
-    def _own(self) -> range:
+    def _own(self) -> Sequence[int]:
         _, rank, processes = self.place()
-        return range(rank, self.count, processes)
+        return range(rank, self.count, processes) or [NOTHING]
 
     def __len__(self) -> int:
         return len(self._own())

@@ -31,18 +31,20 @@ def size_problems(
     yield Problem(str(labels), what, remedy, shapes)
 
 
-def value_problems(dataset: PairedDataset, facts: Mapping[Path, LabelFacts]) -> Iterator[Problem]:
+def value_problems(
+    dataset: PairedDataset, facts: Mapping[Path, LabelFacts], *, masks: bool = True
+) -> Iterator[Problem]:
     """Say which label maps hold what is no class, and what their values seem to mean."""
     values = frozenset[int]().union(*(one.values for one in facts.values()))
     labels = frozenset[int]().union(*(one.pixels for one in facts.values()))
+    known = None if dataset.classes is None else len(dataset.classes)
     unlabelled_255 = dataset.ignore_index == IGNORE and IGNORE not in dataset.label_map
-    if values == {0, IGNORE} and unlabelled_255:
+    if masks and values == {0, IGNORE} and unlabelled_255:
         yield Problem(
             str(next(path for path, one in facts.items() if IGNORE in one.values)),
             "holds only 0 and 255, as all label maps here: binary masks, it seems",
             "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
         )
-    known = None if dataset.classes is None else len(dataset.classes)
     from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
     if from_one and (known is None or max(labels) == known):
         yield Problem(

@@ -29,6 +29,8 @@ def save_pretrained(model: Segmenter, folder: str | Path) -> None:
         text = json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)
         (Path(place) / CONFIG).write_text(text + "\n", encoding="utf-8")
         for name in (WEIGHTS, CONFIG):  # the config last: a folder with one is complete
+            # safetensors writes for nobody else's eyes; as open() would make it, like the config
+            (Path(place) / name).chmod((Path(place) / CONFIG).stat().st_mode)
             os.replace(Path(place) / name, folder / name)
 
 

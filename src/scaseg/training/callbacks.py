@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS, whole_file
-from scaseg.training.task import SegmentationTask
+from scaseg.training.task import SegmentationTask, refuse_to_diverge
 
 Row = dict[str, Any]
 
@@ -36,8 +36,8 @@ class MetricsTable(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
-            self.rows = _read(self.folder / METRICS)
-            self._class_rows = _read(self.folder / PER_CLASS)
+            self.rows = read_rows(self.folder / METRICS)
+            self._class_rows = read_rows(self.folder / PER_CLASS)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for rows in (self.rows, self._class_rows):
@@ -86,6 +86,7 @@ class MetricsTable(Callback):
             for name, accuracy, iou in zip(names, scores.accuracies, scores.ious, strict=True):
                 shares = {"accuracy": 100 * accuracy, "IoU": 100 * iou}
                 self._class_rows.append({"epoch": row["epoch"], "class": name, **shares})
+        refuse_to_diverge(row["loss"])
         self.rows.append(row)
         if self.folder is not None and trainer.is_global_zero:
             _write(self.folder / METRICS, self.rows)
@@ -159,7 +160,8 @@ class WholeCheckpoints(TorchCheckpointIO):
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
+    """Read a table of rows; none where there is no file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:

@@ -30,9 +30,15 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
     """Open the splits of a run and refuse what cannot be trained on; ValueError says why."""
     config = run.data
     train, val, validation = open_splits(config)
-    for dataset in (train, val):
-        if dataset is not None:
-            quick_check(dataset)
+    everything = train.subset(range(len(train)))
+    everything.pairs += [] if val is None else val.pairs  # what all have in common shows in all
+    quick_check(everything)
+    both = {pair.name for pair in train.pairs} & {pair.name for pair in val.pairs} if val else set()
+    if both and config.val != config.train:
+        raise ValueError(
+            f"{config.root}: {min(both)!r} is in {config.train} and in validation, {len(both)} in "
+            "all; a photograph that was trained on says nothing, take it out of one list"
+        )
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
         pixels = _class_pixels(train, folder)
@@ -80,23 +86,28 @@ def held_out(count: int, share: float) -> list[int]:
     return [int((index + 0.5) * count / wanted) for index in range(wanted)]
 
 
-def evaluation_split(config: DataConfig, wanted: str | None) -> tuple[PairedDataset, str]:
+def evaluation_split(
+    config: DataConfig, wanted: str | None, *, trained_on: str | None = None
+) -> tuple[PairedDataset, str]:
     """Open what a model is judged on: the split that was asked for, else test, else val.
 
-    Where a folder has neither, the images that training held out.
+    Where a folder has neither: the images that training held out if the model was trained on it
+    (`trained_on`, None: it was), else all of them.
     """
     splits = _splits(config)
-    if wanted == "all":
+    own = trained_on is None or Path(trained_on).absolute() == _root(config).absolute()
+    if wanted == "all" or (wanted is None and not splits and not own):
         return build_dataset(config, None), "all images"
     if wanted is None:
         wanted = next((name for name in ("test", "val") if name in splits), None)
-    if wanted is not None and (splits or wanted not in ("train", "val")):
+    held = own and config.val == "auto" and "val" not in splits
+    if wanted is not None and not (held and wanted in ("val", config.train)):
         return build_dataset(config, wanted), f"the split {wanted}"
     train, val, said = open_splits(config)
-    if wanted == "train":
+    if wanted == config.train:
         return train, "the training images"
     if val is None:
-        return build_dataset(config, None), "all images"
+        return build_dataset(config, None), "all images, those of the training among them"
     return val, said
 
 
@@ -117,12 +128,16 @@ def class_weights(
 
 
 def _splits(config: DataConfig) -> tuple[str, ...]:
+    return DATASETS[config.name].splits(_root(config))
+
+
+def _root(config: DataConfig) -> Path:
     if config.root is None:
         raise ValueError("--data: nothing; say where the data are")
     root = Path(config.root)
     if not root.is_dir():
-        raise ValueError(f"--data: {root}: no such folder")
-    return DATASETS[config.name].splits(root)
+        raise ValueError(f"--data: {root}: no such folder; say where the data are")
+    return root
 
 
 def _class_pixels(train: PairedDataset, folder: Path | None) -> tuple[int, ...]:

@@ -15,7 +15,12 @@ from scaseg.data.datasets import PairedDataset
 from scaseg.inference import TestTime
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models import Segmenter
-from scaseg.training.loop import build_trainer, evaluation_loader, quiet_lightning
+from scaseg.training.loop import (
+    build_trainer,
+    evaluation_loader,
+    one_line_faults,
+    quiet_lightning,
+)
 from scaseg.training.task import SegmentationTask
 
 
@@ -56,15 +61,20 @@ def evaluate(
     """
     machine = machine or MachineConfig(device="cpu")
     _check_classes(model, dataset)
-    quick_check(dataset)
+    quick_check(dataset, masks=False)
     task = SegmentationTask(model, TrainingConfig(class_weights="none"), test_time=test_time)
-    was_training, device = model.training, next(model.parameters()).device
+    modes, device = [module.training for module in model.modules()], next(model.parameters()).device
     with quiet_lightning():
         callbacks: list[Callback] = [] if progress is None else [_Progress(progress, len(dataset))]
         trainer = build_trainer(machine, callbacks=callbacks, logger=False)
         loader = evaluation_loader(dataset, machine, trainer)
-        trainer.validate(task, loader, verbose=False)
-    model.to(device).train(was_training)
+        try:
+            with one_line_faults(trainer, lambda: "evaluating"):
+                trainer.validate(task, loader, verbose=False)
+        finally:
+            model.to(device)
+            for module, mode in zip(model.modules(), modes, strict=True):
+                module.training = mode  # each its own: some may be frozen
     assert task.scores is not None
     return Evaluation(task.scores, task.confusion, len(dataset))
 
@@ -86,7 +96,7 @@ def data_of(model: Segmenter, root: str | None) -> DataConfig:
     """How the labels of a model's own data are read, for data of the same kind elsewhere."""
     recorded = model.config.training.get("recipe", {}).get("data", {})
     config = read(DataConfig, recorded) if recorded else DataConfig()
-    return replace(config, root=root if root is not None else config.root, limit=None)
+    return replace(config, root=root if root is not None else config.root)
 
 
 def _check_classes(model: Segmenter, dataset: PairedDataset) -> None:

@@ -31,6 +31,7 @@ METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
 LAST, BEST, MODEL = Path("checkpoints/last.ckpt"), Path("checkpoints/best"), Path("model")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
 OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, CURVE, "checkpoints", "model", "cache"}
+OURS |= {"traceback.txt", "tensorboard", "csv"}
 
 
 def open_run_folder(folder: Path, *, overwrite: bool) -> None:
@@ -53,7 +54,9 @@ def open_run_folder(folder: Path, *, overwrite: bool) -> None:
     try:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise ValueError(f"--out: {folder} cannot be made ({fault.strerror})") from fault
+        raise ValueError(
+            f"--out: {folder} cannot be made ({fault.strerror}); give another folder"
+        ) from fault
 
 
 def find_model(path: str | Path) -> Path:

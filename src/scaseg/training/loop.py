@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,15 @@ from scaseg.data.loading import (
     Samples,
     TrainingExamples,
 )
+from scaseg.data.transforms import Transform
 from scaseg.memory import available_memory
 from scaseg.training.callbacks import WholeCheckpoints
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
+
+
+class WorkError(RuntimeError):
+    """Something went wrong during work; says where, and the cause has the rest."""
 
 
 def is_first_process() -> bool:
@@ -77,11 +82,16 @@ def check_device(machine: MachineConfig) -> str:
     return device
 
 
-def training_examples(run: RunConfig, samples: Samples, model: ModelConfig) -> TrainingExamples:
-    """Samples as this run augments and this model normalises them."""
+def training_examples(
+    run: RunConfig,
+    samples: Samples,
+    model: ModelConfig,
+    transforms: Sequence[Transform] | None = None,
+) -> TrainingExamples:
+    """Samples as this run (or transforms of the user's own) augments and the model normalises."""
     return TrainingExamples(
         samples,
-        build_transforms(run.augment),
+        build_transforms(run.augment) if transforms is None else transforms,
         mean=model.mean,
         std=model.std,
         seed=run.training.seed,
@@ -89,10 +99,9 @@ def training_examples(run: RunConfig, samples: Samples, model: ModelConfig) -> T
 
 
 def training_loader(
-    run: RunConfig, samples: Samples, model: ModelConfig, trainer: Trainer
+    run: RunConfig, examples: TrainingExamples, trainer: Trainer
 ) -> DataLoader[Any]:
     """Feed augmented batches in the order of (seed, epoch)."""
-    examples = training_examples(run, samples, model)
     batches = EpochBatches(
         len(examples), run.training.batch_size, seed=run.training.seed, place=_place(trainer)
     )
@@ -142,6 +151,7 @@ def quiet_lightning() -> Iterator[None]:
                 ".*does not have many workers.*",
                 ".*in eval mode at the start of training.*",  # frozen norms, on purpose
                 ".*have no `val_dataloader`.*",
+                ".*sync_dist=True.*",  # all processes log the same sum
                 ".*is smaller than the logging interval.*",
                 ".*LeafSpec.*",  # its own use of what torch has since renamed
                 ".*isinstance.treespec.*",
@@ -151,6 +161,24 @@ def quiet_lightning() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextmanager
+def one_line_faults(trainer: Trainer, place: Callable[[], str]) -> Iterator[None]:
+    """Turn what goes wrong in Lightning's loop into a WorkError of one line; Ctrl-C stays that."""
+    try:
+        yield
+    except SystemExit:
+        if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
+            raise KeyboardInterrupt from None
+        raise
+    except Exception as fault:
+        lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+        if not lines:
+            said = type(fault).__name__
+        else:  # a loader's process sends its whole traceback
+            said = lines[-1] if lines[0].startswith("Caught") else lines[0]
+        raise WorkError(f"{place()}: {said}") from fault
 
 
 def _place(trainer: Trainer) -> Callable[[], Place]:

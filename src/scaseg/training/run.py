@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,25 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
+from safetensors import SafetensorError
 
-from scaseg.build import USUAL_HEADS, build_loggers, build_model, check_training
+from scaseg.build import USUAL_HEADS, build_loggers, build_model, check_training, load_model
 from scaseg.config import ModelConfig, RunConfig, save_recipe
 from scaseg.data import collate
+from scaseg.data.loading import TrainingExamples
+from scaseg.data.transforms import Transform
 from scaseg.figures import write_curve
 from scaseg.models import Segmenter, save_pretrained
-from scaseg.models.saving import read_weights
+from scaseg.models.saving import CONFIG, read_weights
 from scaseg.models.weights import load_pretrained
 from scaseg.training.calibration import calibrate
-from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, RunningMean
+from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, RunningMean, read_rows
 from scaseg.training.data import RunData, class_weights, open_data
 from scaseg.training.folder import (
     BEST,
     CURVE,
     LAST,
+    METRICS,
     MODEL,
     PIXELS,
     RECIPE,
@@ -35,11 +39,13 @@ from scaseg.training.folder import (
     write_json,
 )
 from scaseg.training.loop import (
+    WorkError,
     build_trainer,
     cached,
     check_device,
     evaluation_loader,
     is_first_process,
+    one_line_faults,
     quiet_lightning,
     training_examples,
     training_loader,
@@ -50,10 +56,6 @@ from scaseg.training.task import SegmentationTask
 _log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 CALIBRATION_IMAGES = 4
-
-
-class TrainingError(RuntimeError):
-    """Something went wrong during an epoch; says where, and the cause has the rest."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +77,38 @@ def train(
     fast_dev_run: bool = False,
     quiet: bool = False,
     say: Say | None = None,
+    transforms: Sequence[Transform] | None = None,
 ) -> Result:
     """Train as a run describes, into the folder `out`; None: nothing is written.
 
     resume continues the run that `out` holds. fast_dev_run takes one batch through training and
-    validation and writes nothing. ValueError: bad input, found before any epoch starts.
+    validation and writes nothing. transforms take the place of the run's augmentation
+    (scaseg.data.transforms, with Custom for others' callables). ValueError: bad input, found before
+    any epoch starts; WorkError: a fault during work.
     """
     say = say if say is not None and is_first_process() else _say_nothing
     folder = None if out is None or fast_dev_run else Path(out)
+    if resume and (folder is None or not (folder / RECIPE).is_file()):
+        raise ValueError(f"--resume: {folder} holds no run; start it without --resume")
     check_training(run.training)
     device = check_device(run.machine)
     if folder is not None and not resume and is_first_process():
         _refuse_to_lose(folder, overwrite=overwrite)
+    if folder is not None and resume and (folder / MODEL / CONFIG).is_file():
+        say(f"{folder}: this run is finished")
+        return _finished(folder)
     data = open_data(run, folder if resume or not is_first_process() else None)
+    # the run may be continued from another folder
+    run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
     model, fresh_head = _build(run, data, say)
     if run.training.calibrate and fresh_head and not resume:
-        _calibrate(model, run, data, device)
+        _calibrate(model, training_examples(run, data.train, model.config, transforms), device)
     weights = class_weights(run.training, data.pixels)
     task = SegmentationTask(
         model, run.training, class_weights=weights, frozen_norms=_frozen_norms(run)
     )
+    loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
     if folder is not None and is_first_process():
         if not resume:
             open_run_folder(folder, overwrite=overwrite)
@@ -110,48 +123,51 @@ def train(
         trainer = build_trainer(
             run.machine,
             callbacks=callbacks,
-            **_options(run, folder, fast_dev_run=fast_dev_run),
+            logger=loggers or False,
+            **_options(run, fast_dev_run=fast_dev_run),
         )
         checkpoint = folder / LAST if resume and folder is not None else None
-        _fit(trainer, task, run, data, folder, checkpoint)
+        examples = training_examples(run, cached(data.train, run, folder), model.config, transforms)
+        _fit(trainer, task, run, examples, data, folder, checkpoint)
+    if trainer.should_stop and len(table.rows) < run.training.epochs and not fast_dev_run:
+        say(f"stopped early: no better mIoU in {run.training.early_stop} validations")
     if folder is not None and trainer.is_global_zero:
-        _finish(task.model, run, folder, best, table.rows)
-    return Result(task.model, table.rows, best.epoch if best else None, folder)
+        try:
+            _finish(task.model, run, folder, best, table.rows)
+        except (OSError, SafetensorError) as fault:
+            raise WorkError(f"writing {folder / MODEL}: {fault}") from fault
+    return Result(task.model.eval(), table.rows, best.epoch if best else None, folder)
 
 
 def _fit(
     trainer: Trainer,
     task: SegmentationTask,
     run: RunConfig,
+    examples: TrainingExamples,
     data: RunData,
     folder: Path | None,
     checkpoint: Path | None,
 ) -> None:
-    config = task.model.config
-    train_images = training_loader(run, cached(data.train, run, folder), config, trainer)
+    train_images = training_loader(run, examples, trainer)
     val_images = None
     if data.val is not None:
         val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
-    try:
-        task.train()  # Lightning leaves the modes as they are, and norms may be frozen
+    assert trainer.max_epochs is not None
+    batches = -(-len(train_images) // trainer.accumulate_grad_batches)
+    task.steps = max(1, trainer.max_epochs * batches)
+    task.train()  # Lightning leaves the modes as they are, and norms may be frozen
+    with one_line_faults(
+        trainer, lambda: f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"
+    ):
         trainer.fit(task, train_images, val_images, ckpt_path=checkpoint, weights_only=True)
-    except SystemExit:
-        if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
-            raise KeyboardInterrupt from None
-        raise
-    except Exception as fault:
-        place = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"
-        raise TrainingError(f"{place}: {_last_line(fault)}") from fault
 
 
-def _options(run: RunConfig, folder: Path | None, *, fast_dev_run: bool) -> dict[str, Any]:
-    loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
+def _options(run: RunConfig, *, fast_dev_run: bool) -> dict[str, Any]:
     options: dict[str, Any] = {
         "max_epochs": run.training.epochs,
         "accumulate_grad_batches": run.training.accumulate,
         "gradient_clip_val": run.training.gradient_clip,
         "check_val_every_n_epoch": run.training.validate_every,
-        "logger": loggers or False,
         "log_every_n_steps": 10,
         # all batches of one size: let cuDNN look for the fastest algorithm once
         "benchmark": run.augment.crop is not None or run.augment.fit is not None,
@@ -197,6 +213,7 @@ def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
             context_options=run.model.context_options,
             palette=palette,
             fit=run.augment.fit,
+            training={"recipe": asdict(run)},
         )
         torch.manual_seed(run.training.seed)
         model = build_model(config)
@@ -216,16 +233,15 @@ def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
     return model, not in_head
 
 
-def _calibrate(model: Segmenter, run: RunConfig, data: RunData, device: str) -> None:
+def _calibrate(model: Segmenter, examples: TrainingExamples, device: str) -> None:
     """Show the head a few training images, spread over the data, where it will train."""
-    count = min(len(data.train), CALIBRATION_IMAGES)
-    chosen = data.train.subset(index * len(data.train) // count for index in range(count))
-    examples = training_examples(run, chosen, model.config)
+    count = min(len(examples), CALIBRATION_IMAGES)
+    chosen = [index * len(examples) // count for index in range(count)]
     # each process on the device that it will train on
     model.to(
         torch.device(device, int(os.environ.get("LOCAL_RANK", 0))) if device == "cuda" else device
     )
-    calibrate(model, collate([examples[0, index] for index in range(count)]))
+    calibrate(model, collate([examples[0, index] for index in chosen]))
 
 
 def _frozen_norms(run: RunConfig) -> bool:
@@ -241,6 +257,15 @@ def _refuse_to_lose(folder: Path, *, overwrite: bool) -> None:
         open_run_folder(folder, overwrite=False)
     if folder.exists() and not folder.is_dir():
         open_run_folder(folder, overwrite=False)
+
+
+def _finished(folder: Path) -> Result:
+    """What a run that is over came to, from its folder."""
+    model = load_model(folder / MODEL)
+    rows = read_rows(folder / METRICS)
+    best = model.config.training.get("validation", {}).get("epoch")
+    validated = any(row["mIoU"] for row in rows)
+    return Result(model, rows, int(best) if validated and best is not None else None, folder)
 
 
 def _finish(
@@ -259,14 +284,6 @@ def _finish(
     save_pretrained(model, folder / MODEL)
     if rows:
         write_curve(rows, folder / CURVE)
-
-
-def _last_line(fault: Exception) -> str:
-    """What went wrong, in one line: a loader's process sends its whole traceback."""
-    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    if not lines:
-        return type(fault).__name__
-    return lines[-1] if lines[0].startswith("Caught") else lines[0]
 
 
 def _say_nothing(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,13 @@ from scaseg.training.schedule import poly_factor
 
 
 class SegmentationTask(lightning.LightningModule):
-    """A segmenter with what it takes to train and to judge it."""
+    """A segmenter with what it takes to train and to judge it.
+
+    `steps` of the optimiser in the whole run must be set before it trains. (Not asked of Lightning:
+    its estimate starts the loaders, before a run that is continued knows its epoch.)
+    """
+
+    steps = 1
 
     def __init__(
         self,
@@ -66,6 +73,10 @@ class SegmentationTask(lightning.LightningModule):
         padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
         sizes = batch.sizes.to(self.device) if padded else None
         loss = self.loss(self.model(batch.images, sizes), batch.labels, self.class_weights)
+        if (
+            loss.device.type == "cpu"
+        ):  # a GPU would wait at every step: there the epoch's mean tells
+            refuse_to_diverge(float(loss.detach()))
         self.log("train/loss", loss, batch_size=len(batch.names))
         return loss
 
@@ -108,7 +119,7 @@ class SegmentationTask(lightning.LightningModule):
         optimiser = build_optimiser(self.config, groups)
         factor = partial(
             poly_factor,
-            steps=max(1, int(self.trainer.estimated_stepping_batches)),
+            steps=self.steps,
             power=self.config.poly_power,
             warmup=self.config.warmup,
         )
@@ -117,3 +128,9 @@ class SegmentationTask(lightning.LightningModule):
             "optimizer": optimiser,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+
+def refuse_to_diverge(loss: float) -> None:
+    """Raise where a loss is no number any more: nothing that follows could mend the weights."""
+    if not math.isfinite(loss):
+        raise ArithmeticError(f"the loss is {loss}; lower --lr, or use training.gradient_clip")

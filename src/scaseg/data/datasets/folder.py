@@ -54,12 +54,15 @@ class FolderDataset(PairedDataset):
         photographs, problems = _by_name(images, IMAGE_SUFFIXES)
         maps, more = _by_name(labels, LABEL_SUFFIXES)
         problems += more
+        lossy, _ = _by_name(labels, (".jpg", ".jpeg"))
         if not photographs:
             raise ValueError(f"{images}: has no photograph ({', '.join(IMAGE_SUFFIXES)})")
         pairs = []
         for name in sorted(photographs) if names is None else names:
             if name not in photographs:
                 problems.append(f"{images}: has no photograph {name!r}, which {split}.txt names")
+            elif name not in maps and name in lossy:
+                problems.append(f"{lossy[name]}: a JPEG label map; its values are blurred, use PNG")
             elif name not in maps:
                 problems.append(f"{labels}: has no label map for the photograph {name!r}")
             else:
