@@ -5,8 +5,7 @@ import sys
 import pytest
 from PIL import Image
 
-from scaseg.cli.data import add_data
-from scaseg.cli.parser import Parser
+from scaseg.cli import main
 from scaseg.progress import progress_bar
 from tests.data.test_check import label_map
 from tests.data.test_check import root as root  # a clean data set
@@ -14,11 +13,7 @@ from tests.shared import SHARED, needs
 
 
 def data(*arguments):
-    parser = Parser(prog="scaseg")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    add_data(commands.add_parser)
-    options = parser.parse_args(["data", *map(str, arguments)])
-    options.run(options, parser)
+    main(["data", *map(str, arguments)])
 
 
 def exit_code(*arguments):
@@ -101,6 +96,10 @@ def test_values_are_renamed(root, text, capsys):
     data("check", root, "--label-map", text, "--json", "--workers", "1")
     report = json.loads(capsys.readouterr().out)
     assert report["pixels"] == [576, 576, 0]
+    data("check", root, "--data.label_map", text, "--json")  # as the advice says it
+    assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
+    assert exit_code("check", root, "--training.lr", "1") == 2
+    assert "--training.lr: not an option of check" in capsys.readouterr().err
     data("check", root, "--label-map", "{255: 2, 0: 1}", "--reduce-zero-label", "--json")
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
 

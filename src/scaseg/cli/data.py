@@ -88,7 +88,7 @@ def _add_check(add: Callable[..., Parser]) -> None:
     parser.add_argument(
         "--quiet", action="store_true", help="print problems and nothing else, no progress"
     )
-    parser.set_defaults(run=_check)
+    parser.set_defaults(run=_check, takes_keys=True)
 
 
 def _add_prepare(add: Callable[..., Parser]) -> None:
@@ -133,6 +133,7 @@ def _list(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
+    _take_keys(options, parser)
     dataset = _dataset("--name", options.name, parser)
     _require_folder(options.folder, parser)
 
@@ -162,6 +163,24 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
         _print(render(report, width=width, encoding=encoding, problems_only=options.quiet))
     if report.errors:
         sys.exit(1)
+
+
+def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
+    """Accept options under the names that `train` has for them, as the report's advice does."""
+    from scaseg.config import load_recipe
+
+    names = ("name", "label_map", "reduce_zero_label", "ignore_index", "classes")
+    for key in options.config_keys:
+        if key not in {f"data.{name}" for name in names}:
+            given = ", ".join(f"--data.{name}" for name in names)
+            parser.error(f"--{key}: not an option of check; give {given}")
+    try:
+        data = load_recipe(None, options.config_keys).data
+    except ValueError as fault:
+        parser.error(str(fault))
+    for key in options.config_keys:
+        name = key.removeprefix("data.")
+        setattr(options, name, getattr(data, name))
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:

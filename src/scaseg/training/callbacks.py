@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from scaseg.models import Segmenter, save_pretrained
+from scaseg.models.saving import CONFIG, read_config
 from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS, whole_file
 from scaseg.training.task import SegmentationTask, refuse_to_diverge
 
@@ -123,7 +125,16 @@ class KeepBest(Callback):
         self.best, self.epoch = reached, trainer.current_epoch + 1
         if trainer.is_global_zero:
             model = pl_module.model if self.mean is None else self.mean.averaged()
+            record = {**model.config.training, "best": {"epoch": self.epoch, "mIoU": reached}}
+            model.config = replace(model.config, training=record)
             save_pretrained(model, self.folder / BEST)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Believe what is saved: a run may have died between saving the best and its state."""
+        if self.epoch and (self.folder / BEST / CONFIG).is_file():
+            saved = read_config(self.folder / BEST).training.get("best")
+            if saved is not None:
+                self.best, self.epoch = saved["mIoU"], saved["epoch"]
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "epoch": self.epoch}
