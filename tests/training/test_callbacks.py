@@ -1,7 +1,10 @@
 from dataclasses import replace
 
+import pytest
+import torch
+
 import scaseg
-from scaseg.training.callbacks import KeepBest
+from scaseg.training.callbacks import KeepBest, running_mean
 from scaseg.training.folder import BEST
 
 
@@ -16,3 +19,13 @@ def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
     keep.load_state_dict({"best": 0.4, "epoch": 1})
     keep.on_train_start(None, None)
     assert keep.state_dict() == {"best": 0.5, "epoch": 2}
+
+
+def test_a_running_mean_lets_go_of_the_first_weights():
+    """By hand: shares kept are 2/11, 3/12, ... up to the decay; a plain mean would keep 0.99^9."""
+    mean, value = torch.zeros(()), torch.ones(())
+    for count in range(1, 10):
+        mean = running_mean(mean, value, torch.tensor(count), decay=0.99)
+    assert mean > 0.999
+    late = running_mean(torch.zeros(()), value, torch.tensor(10**6), decay=0.99)
+    assert float(late) == pytest.approx(0.01)

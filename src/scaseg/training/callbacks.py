@@ -6,13 +6,14 @@ import csv
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import EMAWeightAveraging
+from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
 from scaseg.models import Segmenter, save_pretrained
@@ -96,8 +97,17 @@ class MetricsTable(Callback):
                 _write(self.folder / PER_CLASS, self._class_rows)
 
 
-class RunningMean(EMAWeightAveraging):
-    """Lightning's running mean of the weights, which says what it holds."""
+def running_mean(average: Tensor, current: Tensor, count: Tensor, *, decay: float) -> Tensor:
+    """Move a mean towards a value; early on faster, or it would keep the first weights for long."""
+    kept = ((1 + count) / (10 + count)).clamp(max=decay)
+    return kept * average + (1 - kept) * current
+
+
+class RunningMean(WeightAveraging):
+    """Lightning's averaging of the weights, as a running mean that says what it holds."""
+
+    def __init__(self, decay: float) -> None:
+        super().__init__(avg_fn=partial(running_mean, decay=decay))
 
     def averaged(self) -> Segmenter:
         """The model with the averaged weights."""
