@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import time
 from dataclasses import replace
@@ -19,9 +18,8 @@ from torch import Tensor
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import CONFIG, read_config
 from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS, whole_file
+from scaseg.training.rows import Row, read_rows, write_rows
 from scaseg.training.task import SegmentationTask, refuse_to_diverge
-
-Row = dict[str, Any]
 
 
 class MetricsTable(Callback):
@@ -92,9 +90,9 @@ class MetricsTable(Callback):
         refuse_to_diverge(row["loss"])
         self.rows.append(row)
         if self.folder is not None and trainer.is_global_zero:
-            _write(self.folder / METRICS, self.rows)
+            write_rows(self.folder / METRICS, self.rows)
             if self._class_rows:
-                _write(self.folder / PER_CLASS, self._class_rows)
+                write_rows(self.folder / PER_CLASS, self._class_rows)
 
 
 def running_mean(average: Tensor, current: Tensor, count: Tensor, *, decay: float) -> Tensor:
@@ -179,18 +177,3 @@ class WholeCheckpoints(TorchCheckpointIO):
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
     ) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read a table of rows; none where there is no file."""
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def _write(path: Path, rows: list[Row]) -> None:
-    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)

@@ -7,7 +7,6 @@ OUT/table.md, table.csv, compare.png
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import statistics
@@ -26,6 +25,7 @@ from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
 from scaseg.training.folder import LAST, MODEL, RECIPE, whole_file
 from scaseg.training.memory_peak import MemoryPeak
+from scaseg.training.rows import read_rows, write_rows
 from scaseg.training.run import train
 
 RESULTS, TABLE, CSV_TABLE, PICTURE = "results.csv", "table.md", "table.csv", "compare.png"
@@ -88,7 +88,7 @@ def compare(
     folder = Path(out)
     say = say or (lambda line: None)
     _open(folder, run, write=False)
-    rows = _read(folder / RESULTS)
+    rows = read_rows(folder / RESULTS)
     done = {(row["variant"], int(row["seed"])) for row in rows}
     first = run.training.seed
     wanted = [(variant, first + index) for index in range(seeds) for variant in variants]
@@ -105,7 +105,7 @@ def compare(
             continue
         say(f"run {number} of {len(wanted)}: {variant.name}, seed {seed}")
         rows.append(_one(run, variant, seed, folder, split=split, quiet=quiet))
-        _write(folder / RESULTS, rows)
+        write_rows(folder / RESULTS, rows)
     names = [variant.name for variant in variants]
     chosen = [row for row in rows if row["variant"] in names and int(row["seed"]) < first + seeds]
     summaries = summarise(chosen, names)
@@ -180,7 +180,7 @@ def write_tables(summaries: Sequence[Summary], folder: Path) -> None:
             row |= {f"{name}_difference_error": one.difference_error[name]}
         row |= {"parameters": one.parameters, "milliseconds": one.milliseconds}
         rows.append(row | {"mebibytes": one.mebibytes})
-    _write(folder / CSV_TABLE, rows)
+    write_rows(folder / CSV_TABLE, rows)
 
 
 def _one(
@@ -245,17 +245,3 @@ def _values(rows: Sequence[dict[str, Any]], name: str, metric: str) -> dict[int,
 
 def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)

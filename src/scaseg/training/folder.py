@@ -34,8 +34,8 @@ OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, CURVE, "checkpoints", "
 OURS |= {"traceback.txt", "tensorboard", "csv"}
 
 
-def open_run_folder(folder: Path, *, overwrite: bool) -> None:
-    """Make a folder for a new run; ValueError where something is there that would be lost."""
+def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
+    """Name what a folder for a new run holds; ValueError where something would be lost."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out: {folder} is a file; give a folder")
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -47,7 +47,14 @@ def open_run_folder(folder: Path, *, overwrite: bool) -> None:
         )
     if there and RECIPE not in there:
         raise ValueError(f"--out: {folder} holds {there[0]}, and no run; give another folder")
-    for name in there:  # only what a run wrote: a user's notes stay
+    return there
+
+
+def open_run_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make a folder for a new run, and take an old run out of it."""
+    for name in check_run_folder(
+        folder, overwrite=overwrite
+    ):  # only what a run wrote: a user's notes stay
         path = folder / name
         if name in OURS:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

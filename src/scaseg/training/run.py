@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import CONFIG, read_weights
 from scaseg.models.weights import load_pretrained
 from scaseg.training.calibration import calibrate
-from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, Row, RunningMean, read_rows
+from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, RunningMean
 from scaseg.training.data import RunData, class_weights, open_data
 from scaseg.training.folder import (
     BEST,
@@ -34,6 +33,7 @@ from scaseg.training.folder import (
     MODEL,
     PIXELS,
     RECIPE,
+    check_run_folder,
     open_run_folder,
     record_environment,
     write_json,
@@ -51,9 +51,9 @@ from scaseg.training.loop import (
     training_loader,
 )
 from scaseg.training.progress import ProgressDisplay
+from scaseg.training.rows import Row, read_rows
 from scaseg.training.task import SegmentationTask
 
-_log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 CALIBRATION_IMAGES = 4
 
@@ -93,7 +93,7 @@ def train(
     check_training(run.training)
     device = check_device(run.machine)
     if folder is not None and not resume and is_first_process():
-        _refuse_to_lose(folder, overwrite=overwrite)
+        check_run_folder(folder, overwrite=overwrite)  # before the data are read
     if folder is not None and resume and (folder / MODEL / CONFIG).is_file():
         say(f"{folder}: this run is finished")
         return _finished(folder)
@@ -249,14 +249,6 @@ def _frozen_norms(run: RunConfig) -> bool:
     if run.training.batch_norm == "auto":
         return run.model.backbone_weights is not None
     return run.training.batch_norm == "frozen"
-
-
-def _refuse_to_lose(folder: Path, *, overwrite: bool) -> None:
-    """Look, before the data are read, whether the folder may be used; touch nothing."""
-    if not overwrite and folder.is_dir() and any(folder.iterdir()):
-        open_run_folder(folder, overwrite=False)
-    if folder.exists() and not folder.is_dir():
-        open_run_folder(folder, overwrite=False)
 
 
 def _finished(folder: Path) -> Result:

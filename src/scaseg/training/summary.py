@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-
 from scaseg.config import RunConfig
 from scaseg.training.folder import MODEL, PER_CLASS
+from scaseg.training.rows import read_rows
 from scaseg.training.run import Result
 
 
@@ -28,8 +27,8 @@ def summary(result: Result, run: RunConfig) -> str:
 
 def _class_table(result: Result) -> list[str]:
     assert result.folder is not None
-    with (result.folder / PER_CLASS).open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if int(row["epoch"]) == result.best_epoch]
+    found = read_rows(result.folder / PER_CLASS)
+    rows = [row for row in found if int(row["epoch"]) == result.best_epoch]
     width = max(len(row["class"]) for row in rows)
     lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
     for row in rows:
