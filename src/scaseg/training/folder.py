@@ -52,11 +52,9 @@ def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
 
 def open_run_folder(folder: Path, *, overwrite: bool) -> None:
     """Make a folder for a new run, and take an old run out of it."""
-    for name in check_run_folder(
-        folder, overwrite=overwrite
-    ):  # only what a run wrote: a user's notes stay
+    for name in check_run_folder(folder, overwrite=overwrite):
         path = folder / name
-        if name in OURS:
+        if name in OURS:  # only what a run wrote: a user's notes stay
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
