@@ -29,21 +29,16 @@ def test_help_does_not_wait_for_torch():
     assert time.perf_counter() - start < 5  # half a second on a machine that does nothing else
 
 
-@pytest.mark.parametrize("command", ["bench", "compare", "data", "evaluate", "train"])
-def test_every_command_has_help_with_an_example(command):
-    assert "example: scaseg" in run(command, "--help").stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "error: the following arguments are required: COMMAND; see scaseg --help"),
-        (["frob"], "error: COMMAND: invalid choice: 'frob' (choose from 'train', 'evaluate',"),
+        (["frob"], "error: unknown command 'frob'; the commands are train, evaluate, "),
         (["bench", "--sizes", "x"], "error: --sizes: 'x'; give whole numbers >= 1 separated"),
         (["bench", "--sizes", "64,,3"], "error: --sizes: '64,,3'; give whole numbers >= 1"),
         (["bench", "--channels", "0"], "error: --channels: '0'; give a whole number >= 1"),
-        (["bench", "--nothing"], "error: unrecognized arguments: --nothing; see scaseg --help"),
-        (["bench", "--device", "tpu"], "error: --device: invalid choice: 'tpu'"),
+        (["bench", "--nothing"], "error: --nothing: unknown option; see scaseg bench --help"),
+        (["bench", "--device", "tpu"], "error: --device: 'tpu'; did you mean cpu? give one of"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):

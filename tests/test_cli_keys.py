@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from scaseg.cli.parser import split_keys
+from scaseg.cli.keys import split_keys
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,102 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from scaseg.cli.example import format_epilog, split_epilog
+from scaseg.cli.suggest import nearest, with_suggestion
+
 
 class Parser(argparse.ArgumentParser):
-    """Answers bad input with one line on stderr, `error: <option>: <what came>; <what fits>`."""
+    """Answers bad input with one line on stderr, `error: <option>: <what came>; <what fits>`.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    The epilog is `example: COMMAND; a note`. Help, errors and suggestions are the same on every
+    Python: 3.14 brings colours and suggestions of its own, which are turned off.
+    """
+
+    def __init__(self, *arguments: Any, epilog: str | None = None, **options: Any) -> None:
         # --epoch for --epochs would work today and mean something else tomorrow
-        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+        options = {"allow_abbrev": False, **options}
+        if sys.version_info >= (3, 14):
+            options |= {"color": False, "suggest_on_error": False}
+        super().__init__(*arguments, **options)
+        self.example, self.note = split_epilog(epilog)
+
+    def format_help(self) -> str:
+        # argparse would fill the example like prose, and break it where a shell would not
+        width = shutil.get_terminal_size().columns - 2
+        closing = format_epilog(self.example, self.note, width)
+        return super().format_help() + (f"\n{closing}" if closing else "")
 
     def error(self, message: str) -> NoReturn:
         message = " ".join(message.split())
         message = re.sub(r"^arguments? (\S+?):? ", r"\1: ", message)
+        message = re.sub(r": invalid int value: (.+)$", r": \1; give a whole number", message)
+        message = re.sub(r": invalid float value: (.+)$", r": \1; give a number", message)
+        message = with_suggestion(message)
         if "; " not in message:
             message = f"{message}; see {self.prog} --help"
         self.exit(2, f"error: {message}\n")
+
+    def commands(self) -> dict[str, Parser]:
+        """The commands under this one, by name."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return dict(action.choices)
+        return {}
+
+    def parse_known_args(  # type: ignore[override]  # typeshed has overloads for namespaces
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        # before argparse looks: it would first complain of what is missing for want of this one
+        given = list(sys.argv[1:] if args is None else args)
+        self._refuse_unknown_options(given)
+        options, extra = super().parse_known_args(given, namespace)
+        if extra and not self.commands():
+            self.error(f"{extra[0]!r}: not expected here; see {self.prog} --help")
+        return options, extra
+
+    def _refuse_unknown_options(self, arguments: Sequence[str]) -> None:
+        known = self._option_string_actions
+        for argument in arguments:
+            if argument == "--" or (self.commands() and not argument.startswith("-")):
+                return  # what follows is no option, or another parser's
+            option = argument.partition("=")[0]
+            # with a space in it, argparse takes it for a value
+            if argument.startswith("--") and " " not in argument and option not in known:
+                hyphenated = option.replace("_", "-")
+                near = hyphenated if hyphenated in known else self._key(option)
+                near = near or nearest(option, known)
+                advice = f"see {self.prog} --help"
+                if near is not None:
+                    advice = f"did you mean {near}?"
+                elif self.commands():
+                    advice = f"options follow the command: {advice}"
+                self.error(f"{option}: unknown option; {advice}")
+
+    def _key(self, option: str) -> str | None:
+        """The setting of a run that ends like an option: --training.ema for --ema."""
+        if not self.get_default("takes_keys"):
+            return None
+        from scaseg.cli.keys import key_that_ends
+
+        key = key_that_ends(option.lstrip("-").replace("-", "_"))
+        return None if key is None else f"--{key}"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = list(map(str, action.choices))
+        if not isinstance(action, argparse._SubParsersAction):
+            raise argparse.ArgumentError(action, f"{value!r}; give one of {', '.join(choices)}")
+        below = {name: f"{c} {name}" for c in choices for name in action.choices[c].commands()}
+        near = nearest(value, [*choices, *below])
+        if near is not None:
+            self.error(f"unknown command {value!r}; did you mean {below.get(near, near)}?")
+        self.error(f"unknown command {value!r}; the commands are {', '.join(choices)}")
 
 
 def positive(text: str) -> int:
@@ -38,32 +117,3 @@ def whole_numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(
             f"{text!r}; give whole numbers >= 1 separated by commas"
         ) from fault
-
-
-def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Take --any.config.key VALUE (or =VALUE) out of the arguments: the rest, and {key: text}.
-
-    Before argparse sees them: it would take the value of an option that it does not know for
-    something else.
-    """
-    rest: list[str] = []
-    keys: dict[str, str] = {}
-    waiting = iter(arguments)
-    for argument in waiting:
-        if argument == "--":  # nothing after it is an option
-            return [*rest, argument, *waiting], keys
-        found = re.fullmatch(r"--([\w-]+(?:\.[\w-]+)+)(?:=(.*))?", argument, re.DOTALL)
-        if found is None:
-            rest.append(argument)
-            continue
-        key, value = found.groups()
-        if value is None:
-            value = next(waiting, None)
-            if value is None:
-                raise argparse.ArgumentTypeError(f"--{key}: no value; give one after it")
-            if value.startswith("--"):  # the next option, more likely
-                raise argparse.ArgumentTypeError(
-                    f"--{key}: {value!r} follows; give a value, or --{key}={value}"
-                )
-        keys[key] = value
-    return rest, keys
