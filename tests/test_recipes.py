@@ -9,6 +9,7 @@ import yaml
 from scaseg.build import (
     BACKBONES,
     DATASETS,
+    GENERATED,
     USUAL_HEADS,
     build_model,
     build_transforms,
@@ -41,7 +42,7 @@ def test_a_recipe_is_complete_loads_and_builds(path):
     }
     check_training(run.training)
     build_transforms(run.augment)
-    assert run.data.name in DATASETS
+    assert run.data.name in {**DATASETS, **GENERATED}
     with torch.device("meta"):  # shapes without memory
         model = build_model(
             ModelConfig(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.build import BACKBONES, CONTEXTS, DATASETS
+from scaseg.build import BACKBONES, CONTEXTS, DATASETS, GENERATED
 from scaseg.config import (
     AugmentConfig,
     DataConfig,
@@ -242,7 +242,7 @@ def test_short_lists_are_written_in_one_line():
 @pytest.mark.parametrize(
     ("config", "key", "registry"),
     [
-        (DataConfig, "name", DATASETS),
+        (DataConfig, "name", (*DATASETS, *GENERATED)),
         (NetworkConfig, "backbone", BACKBONES),
         (NetworkConfig, "context", CONTEXTS),
         (NetworkConfig, "head", ("auto", *HEADS)),

@@ -91,7 +91,7 @@ def test_mobilenet_v2_parameters():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_head_parameters_by_hand(head):
-    width, kernel, dilation = HEADS[head]
+    width, kernel, dilation, _ = HEADS[head]
     module = SegmentationHead(512, 59, shape=HEADS[head])
     expected = 512 * width * kernel**2 + width + width * width + width + width * 59 + 59
     assert sum(p.numel() for p in module.parameters()) == expected

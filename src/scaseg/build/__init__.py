@@ -1,6 +1,7 @@
 """From names to objects: the only place where one becomes the other."""
 
 from scaseg.build.data import DATASETS as DATASETS
+from scaseg.build.data import GENERATED as GENERATED
 from scaseg.build.data import build_dataset as build_dataset
 from scaseg.build.data import build_transforms as build_transforms
 from scaseg.build.model import BACKBONES as BACKBONES

@@ -9,7 +9,11 @@ from scaseg.data import transforms
 from scaseg.data.datasets import (
     CocoStuff10k,
     CocoStuff164k,
+    ContextScenes,
+    ContextScenesGlobal,
+    ContextScenesSelective,
     FolderDataset,
+    LabelledImages,
     PairedDataset,
     PascalContext,
     SiftFlow,
@@ -24,16 +28,25 @@ DATASETS: dict[str, type[PairedDataset]] = {
     "coco_stuff_10k": CocoStuff10k,
     "coco_stuff_164k": CocoStuff164k,
 }
+GENERATED: dict[str, type[ContextScenes]] = {
+    "context_scenes_global": ContextScenesGlobal,
+    "context_scenes_selective": ContextScenesSelective,
+}
 
 
 def build_dataset(
     config: DataConfig, split: str | None, classes: Sequence[str] | None = None
-) -> PairedDataset:
+) -> LabelledImages:
     """Open one split of the data; `classes` where nothing else names them."""
+    if config.name in GENERATED:
+        _check_generated(config)
+        return GENERATED[config.name](split)
     if config.root is None:
         raise ValueError("data.root: nothing; say where the data are (--data DIR)")
     if config.name not in DATASETS:
-        raise ValueError(f"data.name: {config.name!r}; give one of {', '.join(DATASETS)}")
+        raise ValueError(
+            f"data.name: {config.name!r}; give one of {', '.join([*DATASETS, *GENERATED])}"
+        )
     return DATASETS[config.name](
         config.root,
         split,
@@ -42,6 +55,17 @@ def build_dataset(
         reduce_zero_label=config.reduce_zero_label,
         ignore_index=config.ignore_index,
     )
+
+
+def _check_generated(config: DataConfig) -> None:
+    """Refuse settings that only files can have."""
+    default = DataConfig()
+    for key in ("root", "classes", "label_map", "reduce_zero_label", "ignore_index"):
+        if getattr(config, key) != getattr(default, key):
+            option = "--data" if key == "root" else f"data.{key}"
+            raise ValueError(
+                f"{option}: {getattr(config, key)!r}, but {config.name} is generated; leave it out"
+            )
 
 
 def build_transforms(config: AugmentConfig) -> list[transforms.Transform]:

@@ -10,22 +10,23 @@ from typing import Any
 from torch import nn
 
 from scaseg.config import IMAGENET_MEAN, IMAGENET_STD, ModelConfig
-from scaseg.models.backbones import MobileNetV2, Vgg16
+from scaseg.models.backbones import MobileNetV2, Tiny, Vgg16
 from scaseg.models.heads import HEADS, SegmentationHead
 from scaseg.models.saving import CONFIG, read_config, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.models.weights import load_pretrained
 from scaseg.nn.selective_context import SelectiveContext
 
-BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2]] = {
+BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2] | type[Tiny]] = {
     "vgg16": Vgg16,
     "mobilenet_v2": MobileNetV2,
+    "tiny": Tiny,
 }
 # The contexts of the paper and attention: what each makes of SelectiveContext's options
 CONTEXTS = {"none": "none", "average": "average", "sca": "predicted", "dot": "dot"}
 
 # What `head: auto` means in a run: the paper's behind its backbone, a light one behind a light one
-USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact"}
+USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact", "tiny": "pointwise"}
 
 
 def create_model(

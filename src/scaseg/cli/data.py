@@ -119,17 +119,20 @@ def _add_workers(parser: Parser, default: str) -> None:
 
 
 def _list(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.build import DATASETS
+    from scaseg.build import DATASETS, GENERATED
 
-    forms = {name: (dataset.__doc__ or "").split("\n")[0] for name, dataset in DATASETS.items()}
+    known = [*DATASETS.items(), *GENERATED.items()]
+    forms = {name: (dataset.__doc__ or "").split("\n")[0] for name, dataset in known}
     if options.json:
         _print(json.dumps(forms, indent=2))
         return
     indent = max(map(len, forms)) + 2
     width = shutil.get_terminal_size().columns
     for name, form in forms.items():
-        line = f"{name:{indent}}{form.rstrip('.')}"
-        _print(textwrap.fill(line, width, subsequent_indent=" " * indent))
+        first, *others = textwrap.wrap(form.rstrip("."), max(width - indent, 20))
+        _print(f"{name:{indent}}{first}")
+        for line in others:
+            _print(f"{'':{indent}}{line}")
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
@@ -211,8 +214,10 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
-    from scaseg.build import DATASETS
+    from scaseg.build import DATASETS, GENERATED
 
+    if name in GENERATED:
+        parser.error(f"{option}: {name} is generated, there are no files; train on it by data.name")
     if name not in DATASETS:
         parser.error(f"{option}: {name!r}; choose one of {', '.join(DATASETS)}")
     return DATASETS[name]

@@ -67,7 +67,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         model = load_model(find_model(options.model))
         data = data_of(model, options.data)
         run = load_recipe(None, overrides | options.config_keys, data=data)
-        if run.data.root is None:
+        if run.data.root is None and not run.data.is_generated:
             parser.error("--data: nothing; say where the photographs and labels are")
         trained_on = model.config.training.get("recipe", {}).get("data", {}).get("root")
         dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on)

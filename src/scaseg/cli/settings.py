@@ -38,7 +38,7 @@ def add_settings(parser: Parser) -> None:
     group.add_argument("--seed", metavar="N", help="of weights, order and augmentation (0)")
     group.add_argument("--lr", metavar="X", help="base rate of the backbone (0.001)")
     group.add_argument("--head-lr", metavar="X", help="of context and head (10 x lr)")
-    group.add_argument("--backbone", metavar="NAME", help="vgg16 or mobilenet_v2 (vgg16)")
+    group.add_argument("--backbone", metavar="NAME", help="vgg16, mobilenet_v2 or tiny (vgg16)")
     group.add_argument(
         "--backbone-weights",
         metavar="PATH",
@@ -46,7 +46,7 @@ def add_settings(parser: Parser) -> None:
     )
     group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
     group.add_argument(
-        "--head", metavar="NAME", help="fcn or compact (fcn for vgg16, else compact)"
+        "--head", metavar="NAME", help="fcn, compact or pointwise (by backbone, in this order)"
     )
     add_machine(parser)
     parser.set_defaults(takes_keys=True)
@@ -73,6 +73,6 @@ def read_run(options: argparse.Namespace, recipe: str | Path | None, parser: Par
             if said.startswith(f"--{KEYS[name]}:"):
                 said = said.replace(f"--{KEYS[name]}:", f"--{name.replace('_', '-')}:", 1)
         parser.error(said)
-    if run.data.root is None:
+    if run.data.root is None and not run.data.is_generated:
         parser.error("--data: nothing; say where the photographs and labels are")
     return run

@@ -17,6 +17,8 @@ DatasetName = Literal[
     "pascal_context",
     "coco_stuff_10k",
     "coco_stuff_164k",
+    "context_scenes_global",
+    "context_scenes_selective",
 ]
 
 
@@ -24,7 +26,7 @@ DatasetName = Literal[
 class DataConfig:
     """Where photographs and labels are, and how labels are read."""
 
-    name: DatasetName = setting("folder", "the form of the data on disk")
+    name: DatasetName = setting("folder", "the form of the data on disk, or scenes to generate")
     root: str | None = setting(None, "its folder (--data)")
     train: str = setting("train", "the split to train on; all images where a folder has no lists")
     val: str | None = setting(
@@ -40,6 +42,11 @@ class DataConfig:
     ignore_index: int = setting(255, "the value of unlabelled pixels on disk", least=0)
     cache: Literal["none", "ram", "disk"] = setting("none", "keep decoded images")
     cache_dir: str | None = setting(None, "where cache: disk keeps them; null: in the run folder")
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data come from nowhere, so that there is no root to name."""
+        return self.name.startswith("context_scenes_")
 
 
 @dataclass(frozen=True)
@@ -71,15 +78,18 @@ class AugmentConfig:
 class NetworkConfig:
     """The network; its classes come from the data."""
 
-    backbone: Literal["vgg16", "mobilenet_v2"] = setting("vgg16", "where features come from")
+    backbone: Literal["vgg16", "mobilenet_v2", "tiny"] = setting(
+        "vgg16", "where features come from"
+    )
     backbone_weights: str | None = setting(
         None, "imagenet, a safetensors file, or null: start from random weights"
     )
     context: Literal["none", "average", "sca", "dot"] = setting(
         "sca", "what neurons hear of others"
     )
-    head: Literal["auto", "fcn", "compact"] = setting(
-        "auto", "what follows: the paper's fcn, a light one; auto: fcn for vgg16, else compact"
+    head: Literal["auto", "fcn", "compact", "pointwise"] = setting(
+        "auto",
+        "what follows; auto: the paper's fcn for vgg16, compact, pointwise for tiny",
     )
     context_options: dict[str, Any] = setting(
         {}, "options of SelectiveContext: hidden, layers, ..."

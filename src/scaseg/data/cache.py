@@ -12,8 +12,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.files import image_size
+from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.sample import Sample
 
 
@@ -21,7 +20,7 @@ class RamCache:
     """A data set decoded once, before the loaders start: their processes share the memory."""
 
     def __init__(
-        self, dataset: PairedDataset, *, workers: int = 4, room: int | None = None
+        self, dataset: LabelledImages, *, workers: int = 4, room: int | None = None
     ) -> None:
         self.dataset = dataset
         needed = _bytes_needed(dataset)
@@ -47,7 +46,7 @@ class DiskCache:
     A file that has changed since, or other label options, make another entry.
     """
 
-    def __init__(self, dataset: PairedDataset, folder: str | Path) -> None:
+    def __init__(self, dataset: LabelledImages, folder: str | Path) -> None:
         self.dataset = dataset
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -56,26 +55,21 @@ class DiskCache:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Sample:
-        pair = self.dataset.pairs[index]
-        place = self.folder / self._key(index)
+        key = hashlib.sha256(self.dataset.fingerprint(index).encode()).hexdigest()[:32]
+        place = self.folder / key
         images, labels = place.with_suffix(".image.npy"), place.with_suffix(".labels.npy")
         try:
             # mapped copy-on-write: a transform that writes must not write into the cache
-            return Sample(open_memmap(images, mode="c"), open_memmap(labels, mode="c"), pair.name)
+            return Sample(
+                open_memmap(images, mode="c"),
+                open_memmap(labels, mode="c"),
+                self.dataset.names[index],
+            )
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
             _write(images, sample.image)
             _write(labels, sample.labels)
             return sample
-
-    def _key(self, index: int) -> str:
-        pair, data = self.dataset.pairs[index], self.dataset
-        facts = [type(data).__name__, sorted(data.label_map.items()), data.reduce_zero_label]
-        facts += [data.ignore_index, data.classes]
-        for path in (pair.image, pair.labels):
-            status = path.stat()
-            facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
-        return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 def _write(path: Path, array: NDArray[np.generic]) -> None:
@@ -90,8 +84,8 @@ def _write(path: Path, array: NDArray[np.generic]) -> None:
         raise
 
 
-def _bytes_needed(dataset: PairedDataset) -> int:
+def _bytes_needed(dataset: LabelledImages) -> int:
     """Estimate from the sizes of up to 64 photographs: 3 bytes of colour, 4 of label a pixel."""
-    chosen = dataset.pairs[:: max(1, len(dataset) // 64)]
-    pixels = sum(np.prod(image_size(pair.image, upright=False)) for pair in chosen)
+    chosen = range(0, len(dataset), max(1, len(dataset) // 64))
+    pixels = sum(np.prod(dataset.size(index)) for index in chosen)
     return int(7 * pixels / max(1, len(chosen)) * len(dataset))

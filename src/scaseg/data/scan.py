@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
 
@@ -50,13 +51,22 @@ class LabelScan:
 
 
 def scan_labels(
-    dataset: PairedDataset, *, workers: int | None = None, progress: Progress | None = None
+    dataset: LabelledImages, *, workers: int | None = None, progress: Progress | None = None
 ) -> LabelScan:
     """Count the pixels of each class over all label maps, a bad file among them or not.
 
     workers: threads; None: by the number of cores. progress hears (done, total) after each file.
     """
     known = None if dataset.classes is None else len(dataset.classes)
+
+    if not isinstance(dataset, PairedDataset):  # no files, so no faults
+        own = in_parallel(
+            lambda index: _facts_of(dataset[index].labels),
+            range(len(dataset)),
+            workers=workers,
+            progress=progress,
+        )
+        return LabelScan(count_pixels(own, known), sum(facts.unlabelled for facts in own), ())
 
     def look(path: Path) -> LabelFacts | str:
         return attempt(lambda: read_label_facts(dataset, path), path)
@@ -85,6 +95,15 @@ def read_label_facts(dataset: PairedDataset, path: Path) -> LabelFacts:
         pixels[label] += count
     unlabelled = pixels.pop(IGNORE, 0)
     height, width = values.shape
+    return LabelFacts((height, width), frozenset(distinct.tolist()), pixels, unlabelled)
+
+
+def _facts_of(labels: NDArray[np.int32]) -> LabelFacts:
+    """What a label map that is made of classes already holds."""
+    distinct, counts = _histogram(labels)
+    pixels = dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+    unlabelled = pixels.pop(IGNORE, 0)
+    height, width = labels.shape
     return LabelFacts((height, width), frozenset(distinct.tolist()), pixels, unlabelled)
 
 

@@ -13,19 +13,23 @@ class HeadShape(NamedTuple):
     width: int
     kernel: int
     dilation: int
+    dropout: float = 0.5
 
 
 # fcn: VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone:
 # with dilation 4 its 7 x 7 window spans what it spanned. compact: DeepLab's LargeFOV variant.
-HEADS = {"fcn": HeadShape(4096, 7, 4), "compact": HeadShape(1024, 3, 12)}
+# pointwise: looks at nothing but its own neuron, so that all context comes from the context module.
+HEADS = {
+    "fcn": HeadShape(4096, 7, 4),
+    "compact": HeadShape(1024, 3, 12),
+    "pointwise": HeadShape(128, 1, 1, dropout=0.0),
+}
 
 
 class SegmentationHead(nn.Module):
     """(B, channels, h, w) -> (B, classes, h, w): look around, think, decide."""
 
-    def __init__(
-        self, channels: int, classes: int, *, shape: HeadShape, dropout: float = 0.5
-    ) -> None:
+    def __init__(self, channels: int, classes: int, *, shape: HeadShape) -> None:
         super().__init__()
         padding = shape.dilation * (shape.kernel // 2)
         self.fc6 = nn.Conv2d(
@@ -34,7 +38,7 @@ class SegmentationHead(nn.Module):
         self.fc7 = nn.Conv2d(shape.width, shape.width, kernel_size=1)
         self.score = nn.Conv2d(shape.width, classes, kernel_size=1)
         self.relu = nn.ReLU(inplace=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(shape.dropout)
         for layer in (self.fc6, self.fc7):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]

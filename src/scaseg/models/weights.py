@@ -31,6 +31,10 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
     `source` is a safetensors file, or "imagenet" for the hub's. Returns the names of the layers
     that were loaded, and logs them; everything that the backbone has must be in the file.
     """
+    if name not in RENAME:
+        raise ValueError(
+            f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
+        )
     path = _download(name) if source == "imagenet" else Path(source)
     state = RENAME[name](_read(path))
     backbone: nn.Module = model.backbone  # type: ignore[assignment]

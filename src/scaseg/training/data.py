@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaseg.build import DATASETS, build_dataset
+from scaseg.build import DATASETS, GENERATED, build_dataset
 from scaseg.class_weights import inverse_class_weights, paper_class_weights
 from scaseg.config import DataConfig, RunConfig, TrainingConfig
 from scaseg.data.check import quick_check
-from scaseg.data.datasets import PairedDataset
+from scaseg.data.datasets import LabelledImages, PairedDataset
 from scaseg.data.scan import scan_labels
 from scaseg.training.folder import PIXELS
 
@@ -19,8 +19,8 @@ from scaseg.training.folder import PIXELS
 class RunData:
     """What is trained and validated on; `validation` says where the latter comes from."""
 
-    train: PairedDataset
-    val: PairedDataset | None
+    train: LabelledImages
+    val: LabelledImages | None
     validation: str
     classes: tuple[str, ...]
     pixels: tuple[int, ...] | None  # of each class in train; None where nobody needs them
@@ -30,10 +30,12 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
     """Open the splits of a run and refuse what cannot be trained on; ValueError says why."""
     config = run.data
     train, val, validation = open_splits(config)
-    everything = train.subset(range(len(train)))
-    everything.pairs += [] if val is None else val.pairs  # what all have in common shows in all
-    quick_check(everything)
-    both = {pair.name for pair in train.pairs} & {pair.name for pair in val.pairs} if val else set()
+    if isinstance(train, PairedDataset):
+        everything = train.subset(range(len(train)))
+        if isinstance(val, PairedDataset):
+            everything.pairs += val.pairs  # what all have in common shows in all
+        quick_check(everything)
+    both = set(train.names) & set(val.names) if val else set()
     if both and config.val != config.train:
         raise ValueError(
             f"{config.root}: {min(both)!r} is in {config.train} and in validation, {len(both)} in "
@@ -56,7 +58,7 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
     return RunData(train, val, validation, classes, pixels)
 
 
-def open_splits(config: DataConfig) -> tuple[PairedDataset, PairedDataset | None, str]:
+def open_splits(config: DataConfig) -> tuple[LabelledImages, LabelledImages | None, str]:
     """Open the training and validation images; where there is no val split, hold some out."""
     splits = _splits(config)
     whole = not splits and config.train == "train"  # a folder without lists
@@ -88,14 +90,18 @@ def held_out(count: int, share: float) -> list[int]:
 
 def evaluation_split(
     config: DataConfig, wanted: str | None, *, trained_on: str | None = None
-) -> tuple[PairedDataset, str]:
+) -> tuple[LabelledImages, str]:
     """Open what a model is judged on: the split that was asked for, else test, else val.
 
     Where a folder has neither: the images that training held out if the model was trained on it
     (`trained_on`, None: it was), else all of them.
     """
     splits = _splits(config)
-    own = trained_on is None or Path(trained_on).absolute() == _root(config).absolute()
+    own = (
+        config.name in GENERATED
+        or trained_on is None
+        or Path(trained_on).absolute() == _root(config).absolute()
+    )
     if wanted == "all" or (wanted is None and not splits and not own):
         return build_dataset(config, None), "all images"
     if wanted is None:
@@ -128,6 +134,8 @@ def class_weights(
 
 
 def _splits(config: DataConfig) -> tuple[str, ...]:
+    if config.name in GENERATED:
+        return GENERATED[config.name].splits()
     return DATASETS[config.name].splits(_root(config))
 
 
@@ -140,7 +148,7 @@ def _root(config: DataConfig) -> Path:
     return root
 
 
-def _class_pixels(train: PairedDataset, folder: Path | None) -> tuple[int, ...]:
+def _class_pixels(train: LabelledImages, folder: Path | None) -> tuple[int, ...]:
     """Count the labelled pixels of each class, or read what this run has counted before."""
     known = None if folder is None else folder / PIXELS
     if known is not None and known.is_file():

@@ -11,7 +11,7 @@ from pytorch_lightning import Callback, Trainer
 from scaseg.config import DataConfig, MachineConfig, TrainingConfig
 from scaseg.config.reading import read
 from scaseg.data.check import quick_check
-from scaseg.data.datasets import PairedDataset
+from scaseg.data.datasets import LabelledImages, PairedDataset
 from scaseg.inference import TestTime
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models import Segmenter
@@ -48,7 +48,7 @@ class Evaluation:
 
 def evaluate(
     model: Segmenter,
-    dataset: PairedDataset,
+    dataset: LabelledImages,
     *,
     test_time: TestTime | None = None,
     machine: MachineConfig | None = None,
@@ -61,7 +61,8 @@ def evaluate(
     """
     machine = machine or MachineConfig(device="cpu")
     _check_classes(model, dataset)
-    quick_check(dataset, masks=False)
+    if isinstance(dataset, PairedDataset):
+        quick_check(dataset, masks=False)
     task = SegmentationTask(model, TrainingConfig(class_weights="none"), test_time=test_time)
     modes, device = [module.training for module in model.modules()], next(model.parameters()).device
     with quiet_lightning():
@@ -99,7 +100,7 @@ def data_of(model: Segmenter, root: str | None) -> DataConfig:
     return replace(config, root=root if root is not None else config.root)
 
 
-def _check_classes(model: Segmenter, dataset: PairedDataset) -> None:
+def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:
     """Refuse data whose classes are others, or in another order: every number would be wrong."""
     own, theirs = model.config.classes, dataset.classes
     if theirs is None:

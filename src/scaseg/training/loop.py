@@ -19,7 +19,7 @@ from scaseg.build import build_transforms
 from scaseg.config import MachineConfig, ModelConfig, RunConfig
 from scaseg.data import collate
 from scaseg.data.cache import DiskCache, RamCache
-from scaseg.data.datasets import PairedDataset
+from scaseg.data.datasets import LabelledImages
 from scaseg.data.loading import (
     EpochBatches,
     EvaluationPhotographs,
@@ -127,7 +127,7 @@ def evaluation_loader(
     )
 
 
-def cached(dataset: PairedDataset, run: RunConfig, folder: Path | None) -> Samples:
+def cached(dataset: LabelledImages, run: RunConfig, folder: Path | None) -> Samples:
     """Keep decoded images where the run wants them."""
     if run.data.cache == "ram":
         return RamCache(dataset, room=available_memory(torch.device("cpu")))

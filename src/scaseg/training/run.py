@@ -21,7 +21,7 @@ from scaseg.data.transforms import Transform
 from scaseg.figures import write_curve
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import CONFIG, read_weights
-from scaseg.models.weights import load_pretrained
+from scaseg.models.weights import HUB, load_pretrained
 from scaseg.training.calibration import calibrate
 from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, RunningMean
 from scaseg.training.data import RunData, class_weights, open_data
@@ -98,8 +98,8 @@ def train(
         say(f"{folder}: this run is finished")
         return _finished(folder)
     data = open_data(run, folder if resume or not is_first_process() else None)
-    # the run may be continued from another folder
-    run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
+    if data.train.root is not None:  # the run may be continued from another folder
+        run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
     model, fresh_head = _build(run, data, say)
     if run.training.calibrate and fresh_head and not resume:
@@ -221,7 +221,8 @@ def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
         raise ValueError(f"model.{fault}") from fault
     source = run.model.backbone_weights
     if source is None:
-        say("the backbone starts from random weights; --backbone-weights imagenet gives far more")
+        if run.model.backbone in HUB:
+            say("the backbone starts from random weights; --backbone-weights imagenet gives more")
         return model, True
     try:
         loaded = load_pretrained(model, run.model.backbone, source)

@@ -21,7 +21,8 @@ def summary(result: Result, run: RunConfig) -> str:
             f"CAA/mAcc {float(row['CAA']):.1f}   mIoU {float(row['mIoU']):.1f}"
         )
     lines.append(f"model: {result.folder / MODEL}")
-    lines.append(f"next:  scaseg evaluate --model {result.folder} --data {run.data.root}")
+    data = "" if run.data.root is None else f" --data {run.data.root}"
+    lines.append(f"next:  scaseg evaluate --model {result.folder}{data}")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.files import read_image, read_labels
+from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.files import image_size, read_image, read_labels
 from scaseg.data.sample import IGNORE, Sample
 
 
@@ -30,7 +31,7 @@ class Listing(NamedTuple):
     problems: list[str]
 
 
-class PairedDataset(ABC):
+class PairedDataset(LabelledImages):
     """Samples of one split, in the order of its list; labels are 0, 1, ... and IGNORE.
 
     A data set says where its files lie (`splits`, `find`) and, where its labels are no image
@@ -40,8 +41,7 @@ class PairedDataset(ABC):
     `problems` and goes on with the pairs that are there: for whoever wants to report all of it.
     """
 
-    classes: tuple[str, ...] | None
-    palette: tuple[tuple[int, int, int], ...] | None = None
+    root: Path
 
     def __init__(
         self,
@@ -94,13 +94,27 @@ class PairedDataset(ABC):
             raise ValueError(f"{self.root}: the split {self.split} has no photograph")
 
     def subset(self, indices: Iterable[int]) -> Self:
-        """The same data set with some of its pairs only."""
         part = copy(self)
         part.pairs = [self.pairs[index] for index in indices]
         return part
 
+    @property
+    def names(self) -> Sequence[str]:
+        return [pair.name for pair in self.pairs]
+
     def __len__(self) -> int:
         return len(self.pairs)
+
+    def size(self, index: int) -> tuple[int, int]:
+        return image_size(self.pairs[index].image, upright=False)
+
+    def fingerprint(self, index: int) -> str:
+        facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
+        facts += [self.ignore_index, self.classes]
+        for path in self.pairs[index][:2]:
+            status = path.stat()
+            facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
+        return repr(facts)
 
     def __getitem__(self, index: int) -> Sample:
         image_path, label_path, name = self.pairs[index]

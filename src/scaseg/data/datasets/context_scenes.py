@@ -1,0 +1,86 @@
+"""Generated scenes that cannot be understood without context: no files, the same everywhere."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.sample import Sample
+from scaseg.data.scenes import legend, mirage
+from scaseg.data.scenes.canvas import Scene
+
+HEIGHT, WIDTH = 96, 128
+SPLITS = {"train": 2000, "val": 200, "test": 400}
+
+
+class ContextScenes(LabelledImages):
+    """One flavour of `context_scenes`; a scene is a function of (split, index) alone."""
+
+    classes: tuple[str, ...]
+    root: Path | None = None
+
+    def __init__(self, split: str | None = None) -> None:
+        if split is not None and split not in SPLITS:
+            raise ValueError(
+                f"the split {split!r} of generated scenes; there are {', '.join(SPLITS)}"
+            )
+        chosen = SPLITS if split is None else {split: SPLITS[split]}
+        self.scenes = [(name, index) for name, count in chosen.items() for index in range(count)]
+
+    @classmethod
+    def splits(cls) -> tuple[str, ...]:
+        """Name the splits."""
+        return tuple(SPLITS)
+
+    @abstractmethod
+    def draw(self, random: np.random.Generator) -> Scene:
+        """Draw one scene of HEIGHT x WIDTH."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [f"{split}-{index:04d}" for split, index in self.scenes]
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> Sample:
+        split, number = self.scenes[index]
+        image, labels = self.draw(np.random.default_rng([list(SPLITS).index(split), number]))
+        return Sample(image, labels, f"{split}-{number:04d}")
+
+    def subset(self, indices: Iterable[int]) -> Self:
+        part = copy(self)
+        part.scenes = [self.scenes[index] for index in indices]
+        return part
+
+    def size(self, index: int) -> tuple[int, int]:
+        return HEIGHT, WIDTH
+
+    def fingerprint(self, index: int) -> str:
+        return repr((type(self).__name__, HEIGHT, WIDTH, self.scenes[index]))
+
+
+class ContextScenesGlobal(ContextScenes):
+    """Generated: sand is desert, beach, oasis or camp; of many things on it the clearest tells."""
+
+    classes = mirage.CLASSES
+    palette = mirage.PALETTE
+
+    def draw(self, random: np.random.Generator) -> Scene:
+        return mirage.draw(random, HEIGHT, WIDTH)
+
+
+class ContextScenesSelective(ContextScenes):
+    """Generated: a map's fields in patterns; what each means, its sign in the legend tells."""
+
+    classes = legend.CLASSES
+    palette = legend.PALETTE
+
+    def draw(self, random: np.random.Generator) -> Scene:
+        return legend.draw(random, HEIGHT, WIDTH)
