@@ -16,6 +16,7 @@ def test_the_list():
         "create_model",
         "load_model",
         "save_pretrained",
+        "Segmentation",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

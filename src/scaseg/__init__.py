@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from scaseg.build import create_model as create_model
     from scaseg.build import load_model as load_model
+    from scaseg.inference import Segmentation as Segmentation
     from scaseg.models import save_pretrained as save_pretrained
     from scaseg.nn import ContextAggregation as ContextAggregation
     from scaseg.nn import DependencyPredictor as DependencyPredictor
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ContextAggregation": "scaseg.nn",
     "DependencyPredictor": "scaseg.nn",
+    "Segmentation": "scaseg.inference",
     "SelectiveContext": "scaseg.nn",
     "aggregate": "scaseg.ops",
     "choose_backend": "scaseg.ops",
@@ -38,8 +40,8 @@ _HOME = {
     "selective_context": "scaseg.ops",
 }
 _SUBPACKAGES = (
-    *("class_weights", "config", "data", "inference", "losses", "metrics", "models", "nn", "ops"),
-    "training",
+    *("class_weights", "config", "data", "explain", "inference", "losses", "metrics", "models"),
+    *("nn", "ops", "palette", "training"),
 )
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
@@ -52,6 +54,7 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "create_model",
     "load_model",
     "save_pretrained",
+    "Segmentation",
 ]
 
 

@@ -6,16 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from scaseg.data.transforms import SMALLEST, fitted_size
+from scaseg.data.transforms import SMALLEST
+from scaseg.inference.enlarging import Enlarged, ScoreMap, WholeMap
+from scaseg.inference.gathering import gather
+from scaseg.inference.grid import Grid
+from scaseg.inference.views import View
+from scaseg.inference.views import as_seen as as_seen
+from scaseg.inference.windows import WindowMap
 from scaseg.models import Segmenter
+
+SCOPES = ("window", "image")
+# Probabilities held at once: 64 MiB
+BAND = 1 << 24
 
 
 @dataclass(frozen=True)
 class TestTime:
-    """How a photograph is looked at: at which scales, mirrored too, in windows of which size."""
+    """How a photograph is looked at: at which scales, mirrored too, in windows of which size.
+
+    window and overlap are in pixels that the network sees, brought to multiples of its stride.
+    context_scope: what a neuron's context is taken from where there are windows, its "window" or
+    the whole "image" (which takes two passes over it).
+    """
 
     __test__ = False  # pytest would take it for a test
 
@@ -23,6 +37,7 @@ class TestTime:
     flip: bool = False
     window: int | None = None
     overlap: int = 64
+    context_scope: str = "window"
 
     def __post_init__(self) -> None:
         if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
@@ -33,6 +48,17 @@ class TestTime:
             raise ValueError(
                 f"overlap is {self.overlap} of a window of {self.window}; give 0 to window - 1"
             )
+        if self.context_scope not in SCOPES:
+            raise ValueError(
+                f"context_scope is {self.context_scope!r}; give one of {', '.join(SCOPES)}"
+            )
+
+    def looks(self) -> Iterator[tuple[float, bool]]:
+        """Every (scale, mirrored)."""
+        for scale in self.scales:
+            yield from (
+                (scale, mirrored) for mirrored in ((False, True) if self.flip else (False,))
+            )
 
 
 @torch.no_grad()
@@ -42,83 +68,55 @@ def score(model: Segmenter, image: Tensor, how: TestTime | None = None) -> Tenso
     The photograph is normalised and, where the model was trained so (`model.config.fit`), resized
     as in training. The model should be in eval mode, and the image on its device.
     """
+    height = image.shape[-2] if image.dim() == 3 else 1
+    (_, found), *_ = bands(look(model, image, how), height, band=height)
+    return found
+
+
+def look(
+    model: Segmenter, image: Tensor, how: TestTime | None = None, *, batch_size: int = 1
+) -> list[Enlarged]:
+    """Look at a photograph, uint8 (C, H, W), in every way that is asked for.
+
+    Windows, batch_size at once, are computed when their rows are asked for.
+    """
     how = how or TestTime()
-    pixels = _normalise(model, image).unsqueeze(0)  # (1, C, H, W)
-    height, width = image.shape[-2:]
-    total: Tensor | None = None
-    passes = 0
-    for scale in how.scales:
-        view = _resize(pixels, *_seen_size(model, height, width, scale), smooth=True)
-        for mirrored in (False, True) if how.flip else (False,):
-            part = _probabilities(model, view.flip(-1) if mirrored else view, how)
-            part = part.flip(-1) if mirrored else part
-            part = _resize(part, height, width)
-            total = part if total is None else total.add_(part)
-            passes += 1
-    assert total is not None
-    return total[0] if passes == 1 else total[0].div_(passes)
+    found = []
+    for scale, mirrored in how.looks():
+        view = View(model, image, scale, mirrored=mirrored)
+        scores: ScoreMap
+        if how.window is None or max(view.size) <= how.window:
+            scores = _one_pass(model, view)
+        else:
+            scores = _in_windows(model, view, how, batch_size)
+        found.append(Enlarged(scores, view.size, (image.shape[-2], image.shape[-1])))
+    return found
 
 
-def _normalise(model: Segmenter, image: Tensor) -> Tensor:
-    channels = len(model.config.mean)
-    fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
-    if not fits or image.dtype != torch.uint8:
-        raise ValueError(
-            f"image has shape {tuple(image.shape)} and dtype {image.dtype}; give uint8 "
-            f"({channels}, H, W)"
-        )
-    mean = torch.tensor(model.config.mean, device=image.device).view(-1, 1, 1)
-    std = torch.tensor(model.config.std, device=image.device).view(-1, 1, 1)
-    return (image.float() / 255 - mean) / std
+def bands(looks: list[Enlarged], height: int, *, band: int) -> Iterator[tuple[slice, Tensor]]:
+    """Average what was seen: bands of rows and their probabilities (classes, rows, W)."""
+    for start in range(0, height, band):
+        rows = slice(start, min(start + band, height))
+        total = looks[0].rows(rows.start, rows.stop)
+        for other in looks[1:]:
+            total = total + other.rows(rows.start, rows.stop)
+        yield rows, total if len(looks) == 1 else total.div_(len(looks))
 
 
-def _seen_size(model: Segmenter, height: int, width: int, scale: float) -> tuple[int, int]:
-    """The size at which the network sees a photograph."""
-    if model.config.fit is not None:
-        height, width = fitted_size((height, width), model.config.fit)
-    return max(SMALLEST, round(height * scale)), max(SMALLEST, round(width * scale))
+def band_rows(classes: int, width: int) -> int:
+    """How many rows of a photograph to hold at once."""
+    return max(1, BAND // (classes * width))
 
 
-def _probabilities(model: Segmenter, view: Tensor, how: TestTime) -> Tensor:
-    """(1, C, h, w) -> (1, classes, h, w), in windows where the view is larger than one."""
-    height, width = view.shape[-2:]
-    if how.window is None or (height <= how.window and width <= how.window):
-        return model(view).float().softmax(1)
-    total = view.new_zeros(1, len(model.config.classes), height, width)
-    shares = view.new_zeros(1, 1, height, width)
-    for rows in _windows(height, how.window, how.overlap):
-        for columns in _windows(width, how.window, how.overlap):
-            part = model(view[..., rows, columns]).float().softmax(1)
-            share = _ramp(part.shape[-2], how.overlap, view)[:, None] * _ramp(
-                part.shape[-1], how.overlap, view
-            )
-            total[..., rows, columns] += part * share
-            shares[..., rows, columns] += share
-    return total / shares
+def _one_pass(model: Segmenter, view: View) -> WholeMap:
+    scores, _ = model.coarse(view.whole())
+    return WholeMap(scores[0].flip(-1) if view.mirrored else scores[0])
 
 
-def _windows(length: int, window: int, overlap: int) -> Iterator[slice]:
-    """Slices of one size that cover a length, evenly spread, sharing at least `overlap`."""
-    if length <= window:
-        yield slice(0, length)
-        return
-    count = -(-(length - overlap) // (window - overlap))
-    for index in range(count):
-        start = round(index * (length - window) / (count - 1))
-        yield slice(start, start + window)
-
-
-def _ramp(length: int, overlap: int, like: Tensor) -> Tensor:
-    """What a window's pixels count for: less towards its edges, so that no seam shows."""
-    distance = torch.arange(1, length + 1, device=like.device, dtype=like.dtype)
-    distance = torch.minimum(distance, distance.flip(0))
-    return (distance / (overlap + 1)).clamp(max=1)
-
-
-def _resize(x: Tensor, height: int, width: int, *, smooth: bool = False) -> Tensor:
-    """Bilinear; smooth: filtered before it shrinks, as training images are."""
-    if x.shape[-2:] == (height, width):
-        return x
-    return F.interpolate(
-        x, size=(height, width), mode="bilinear", align_corners=False, antialias=smooth
-    )
+def _in_windows(model: Segmenter, view: View, how: TestTime, batch_size: int) -> WindowMap:
+    assert how.window is not None
+    grid = Grid(model, view.size, how.window, how.overlap)
+    context = None
+    if how.context_scope == "image":
+        context = gather(model, view, grid, batch_size)
+    return WindowMap(model, view, grid, context=context, batch_size=batch_size)

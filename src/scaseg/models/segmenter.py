@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config import ModelConfig
 from scaseg.models.padding import keep_real, real_pixels
+
+if TYPE_CHECKING:
+    from scaseg.inference import Photograph, Segmentation
 
 
 class Segmenter(nn.Module):
@@ -32,18 +38,54 @@ class Segmenter(nn.Module):
         alone, and the scores of padding are 0: padding is nobody's context, and at every layer it
         is what a convolution puts beyond the edge of a single image.
         """
-        self._check(images, sizes)
+        scores, real = self.coarse(images, sizes)
         height, width = images.shape[-2:]
-        real = None
-        if sizes is not None:
-            real = real_pixels(sizes, height, width)
-            images = keep_real(images, real)
-        features, real = self.backbone(images, real)
-        features = torch.relu(self.context(features, mask=real))
-        scores = self.head(keep_real(features, real))  # (B, classes, h, w)
         if sizes is None:
             return _resize(scores, height, width)
         return self._resize_each(scores, real, sizes, height, width)
+
+    def coarse(self, images: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Score every neuron, (B, classes, h, w), and say which are real, (B, h, w) or None: all.
+
+        What `forward` enlarges.
+        """
+        features, real = self.features(images, sizes)
+        return self.head(features), real
+
+    def features(
+        self,
+        images: Tensor,
+        sizes: Tensor | None = None,
+        *,
+        context: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the head sees of images: (B, channels, h, w), and which neurons are real.
+
+        `context` takes the place of the model's own.
+        """
+        self._check(images, sizes)
+        real = None
+        if sizes is not None:
+            real = real_pixels(sizes, *images.shape[-2:])
+            images = keep_real(images, real)
+        features, real = self.backbone(images, real)
+        features = self.context(features, mask=real) if context is None else context(features)
+        return keep_real(torch.relu(features), real), real
+
+    @overload
+    def predict(self, images: Photograph, **options: Any) -> Segmentation: ...
+    @overload
+    def predict(self, images: Iterable[Photograph], **options: Any) -> list[Segmentation]: ...
+    def predict(
+        self, images: Photograph | Iterable[Photograph], **options: Any
+    ) -> Segmentation | list[Segmentation]:
+        """Segment a photograph, or a list of them: see `scaseg.inference.predict`.
+
+        A path, a PIL image, an array (H, W, 3) or a tensor (3, H, W) of uint8; a list gives a list.
+        """
+        from scaseg.inference import predict
+
+        return predict(self, images, **options)
 
     @staticmethod
     def _resize_each(

@@ -1,0 +1,266 @@
+"""scaseg predict."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaseg.cli.parser import Parser, positive
+
+if TYPE_CHECKING:
+    from scaseg.inference.job import Tally
+
+MAX_PIXELS = 250_000_000
+PRECISIONS = {"32": "fp32", "bf16": "bf16", "16": "fp16"}  # as `evaluate` spells them
+
+
+def add_predict(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "predict",
+        help="label maps of photographs: files, whole folders, of any size",
+        description="Segment photographs. Each gets DIR/NAME.png: a palette PNG of the "
+        "photograph's exact size (upright, as its EXIF says) whose values are the classes, in the "
+        "model's order. Sub-folders of a folder are kept. Files appear whole or not at all, the "
+        "PNG last; nothing is overwritten unless you say so.",
+        epilog="example: scaseg predict photos --model runs/first --out predictions --overlay; "
+        "after an interruption add --skip-existing",
+    )
+    parser.add_argument(
+        "images",
+        nargs="+",
+        metavar="IMAGES",
+        help="photographs, folders of them (with all below), or patterns such as 'a/*/*.jpg'",
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", required=True, help="a run folder, or one by save_pretrained"
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, type=Path, help="where results go")
+    group = parser.add_argument_group("what is written beside the label map")
+    group.add_argument(
+        "--overlay",
+        action="store_true",
+        help="NAME.overlay.jpg: the classes over the photograph, with a legend",
+    )
+    group.add_argument(
+        "--scores",
+        action="store_true",
+        help="NAME.npz: scores (H, W, classes), probabilities in float16, and the classes",
+    )
+    group.add_argument(
+        "--json", action="store_true", help="NAME.json: the share of the area of each class"
+    )
+    group = parser.add_argument_group("how a photograph is looked at")
+    group.add_argument(
+        "--tta", action="store_true", help="at scales 0.75, 1, 1.25 and mirrored, averaged"
+    )
+    group.add_argument(
+        "--window",
+        type=positive,
+        metavar="N",
+        help="in windows of N x N pixels: any size in bounded memory; 512 is usual",
+    )
+    group.add_argument(
+        "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
+    )
+    group.add_argument(
+        "--context-scope",
+        choices=("window", "image"),
+        default="window",
+        help="with --window: context from each window alone, or, in a second pass, from all of "
+        "the photograph (%(default)s)",
+    )
+    group = parser.add_argument_group("many files")
+    group.add_argument("--skip-existing", action="store_true", help="do what is not done yet")
+    group.add_argument("--overwrite", action="store_true", help="replace results that are there")
+    group.add_argument(
+        "--skip-bad", action="store_true", help="name and count what cannot be read, do the rest"
+    )
+    group.add_argument(
+        "--max-pixels",
+        type=positive,
+        default=MAX_PIXELS,
+        metavar="N",
+        help="larger photographs are bad ones, seen before they are decoded (%(default)s)",
+    )
+    group.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="the I-th of N shares: machines divide the work without talking to each other",
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
+    group = parser.add_argument_group("machine")
+    group.add_argument(
+        "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="(%(default)s)"
+    )
+    group.add_argument(
+        "--precision", choices=tuple(PRECISIONS), default="32", help="of activations (%(default)s)"
+    )
+    group.add_argument(
+        "--batch-size",
+        type=positive,
+        metavar="N",
+        help="photographs of similar size, or windows, at once (1 on a CPU, else 8)",
+    )
+    group.add_argument(
+        "--workers", type=positive, metavar="N", help="threads that read photographs (4 at most)"
+    )
+    parser.set_defaults(run=_predict)
+
+
+def _predict(options: argparse.Namespace, parser: Parser) -> None:
+    if options.skip_existing and options.overwrite:
+        parser.error("--overwrite: came with --skip-existing; give one of the two")
+    if options.out.exists() and not options.out.is_dir():
+        parser.error(f"--out: {options.out} is a file; give a folder")
+
+    from scaseg.inference.listing import Shard, listed
+    from scaseg.inference.outputs import Outputs, check_outputs
+
+    shard = None if options.shard is None else Shard(*options.shard)
+    outputs = Outputs(options.out, options.overlay, options.scores, options.json)
+    try:
+        to_do, there = check_outputs(
+            listed(options.images, options.out, shard),
+            outputs,
+            skip_existing=options.skip_existing,
+            overwrite=options.overwrite,
+        )
+    except ValueError as fault:
+        parser.error(str(fault))
+
+    from scaseg.build import load_model
+    from scaseg.inference import TestTime
+    from scaseg.inference.job import Options, WorkError, predict_files, usual_workers
+    from scaseg.nn.gathering import GatheredContext
+
+    try:
+        overlap = options.overlap
+        if overlap is None:
+            overlap = min(64, (options.window or 128) // 2)
+        how = TestTime(
+            (0.75, 1.0, 1.25) if options.tta else (1.0,),
+            options.tta,
+            options.window,
+            overlap,
+            options.context_scope,
+        )
+        model = load_model(options.model).to(_device(options.device))
+        if how.window is not None and how.context_scope == "image":
+            GatheredContext(model.context)  # refuses what cannot be gathered, before any work
+        options.out.mkdir(parents=True, exist_ok=True)
+    except ValueError as fault:
+        parser.error(str(fault))
+    photographs = (
+        photograph
+        for photograph in listed(options.images, options.out, shard)
+        if not (options.skip_existing and outputs.is_done(photograph.name))
+    )
+    try:
+        with _bar(to_do, shown=not options.quiet) as progress:
+            tally = predict_files(
+                model,
+                photographs,
+                outputs,
+                Options(
+                    how,
+                    options.batch_size,
+                    PRECISIONS[options.precision],  # type: ignore[arg-type]
+                    options.workers or usual_workers(),
+                    options.max_pixels,
+                    options.skip_bad,
+                ),
+                on_bad=_say,
+                on_done=progress,
+            )
+    except (WorkError, ValueError) as fault:
+        parser.exit(1, f"error: {' '.join(str(fault).split())}\n")
+    if not options.quiet:
+        print(_summary(tally, there, options.out))
+    if tally.bad and not tally.done:
+        parser.exit(1, f"error: none of {tally.bad} photographs could be read\n")
+
+
+def _device(name: str) -> str:
+    import torch
+
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        return next(kind for kind, is_there in there.items() if is_there)
+    if not there[name]:
+        found = ", ".join(kind for kind, is_there in there.items() if is_there)
+        raise ValueError(f"--device: {name} is not there; this machine has {found}")
+    return name
+
+
+def _say(line: str) -> None:
+    print(f"skipped: {' '.join(line.split())}", file=sys.stderr)
+
+
+def _summary(tally: Tally, there: int, out: Path) -> str:
+    rate = _rate(tally.done, tally.seconds)
+    count = f"{tally.done} photograph{'' if tally.done == 1 else 's'}"
+    parts = [f"{count} segmented in {tally.seconds:.1f} s{rate and f', {rate}'}"]
+    if there:
+        parts.append(f"{there} were there already")
+    if tally.bad:
+        parts.append(f"{tally.bad} bad ones skipped")
+    return f"{'; '.join(parts)}: {out}"
+
+
+def _rate(done: int, seconds: float) -> str:
+    if not done or not seconds:
+        return ""
+    rate = done / seconds
+    return f"{rate:.0f} images/s" if rate >= 100 else f"{rate:.2g} images/s"
+
+
+@contextmanager
+def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar with images/s, on stderr, and only where that is a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_rate(int(task.completed), task.elapsed or 0.0))
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
+        task = bar.add_task("predicting", total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("/")
+    whole = index.isascii() and index.isdigit() and count.isascii() and count.isdigit()
+    if not whole or not 1 <= int(index) <= int(count):
+        raise argparse.ArgumentTypeError(f"{text!r}; give I/N with I from 1 to N, such as 2/8")
+    return int(index) - 1, int(count)

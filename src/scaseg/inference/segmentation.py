@@ -1,0 +1,82 @@
+"""What a model made of a photograph: a class for every pixel, with names and colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from scaseg.inference.legend import with_legend
+from scaseg.inference.writing import whole_file
+from scaseg.palette import default_palette, overlay
+
+
+@dataclass(eq=False)
+class Segmentation:
+    """The classes of a photograph's pixels, at its own size.
+
+    labels (H, W): indices into `classes`. palette: a colour for each class. scores (classes, H, W)
+    float32: probabilities, where they were asked for. image (H, W, 3): the photograph, upright.
+    """
+
+    labels: NDArray[np.integer]
+    classes: tuple[str, ...]
+    palette: tuple[tuple[int, int, int], ...]
+    scores: NDArray[np.float32] | None = None
+    image: NDArray[np.uint8] | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.labels.shape[0], self.labels.shape[1]
+
+    def areas(self) -> dict[str, float]:
+        """The share of the photograph that each class has; they sum to 1."""
+        counts = np.zeros(len(self.classes), np.int64)
+        for row in range(0, len(self.labels), 1024):  # bincount widens what it counts
+            part = self.labels[row : row + 1024].ravel()
+            counts += np.bincount(part, minlength=len(self.classes))
+        return dict(zip(self.classes, (counts / self.labels.size).tolist(), strict=True))
+
+    def overlay(
+        self, opacity: float = 0.5, *, legend: bool = False, most: int | None = None
+    ) -> Image.Image:
+        """Lay the classes over the photograph; legend: the names of those that occur below it.
+
+        most: make the picture smaller where a side has more pixels than that.
+        """
+        if self.image is None or self.image.shape[2] != 3:
+            raise ValueError(
+                "overlay: there is no photograph in red, green and blue; give one to predict, or "
+                "set .image to an array (H, W, 3)"
+            )
+        picture = Image.fromarray(overlay(self.image, self.labels, self.palette, opacity))
+        if most is not None:
+            picture.thumbnail((most, most))
+        return with_legend(picture, self.areas(), self.palette) if legend else picture
+
+    def as_image(self) -> Image.Image:
+        """The label map as an image whose values are the classes: a palette, or 16-bit grey."""
+        if len(self.classes) > 256:
+            return Image.fromarray(self.labels.astype(np.uint16))
+        picture = Image.fromarray(self.labels.astype(np.uint8))
+        picture.putpalette([value for colour in self.palette for value in colour])
+        return picture
+
+    def save(self, path: str | Path) -> None:
+        """Write the label map as a PNG, whole or not at all; read it with any tool, or Pillow."""
+        path = Path(path)
+        if path.suffix.lower() != ".png":
+            raise ValueError(f"{path}: not the name of a PNG; other formats would blur the classes")
+        with whole_file(path) as temporary:
+            self.as_image().save(temporary, format="PNG")
+
+
+def palette_of(
+    classes: tuple[str, ...], palette: tuple[tuple[int, int, int], ...] | None
+) -> tuple[tuple[int, int, int], ...]:
+    """A model's own colours, or the default ones."""
+    return default_palette(len(classes)) if palette is None else palette

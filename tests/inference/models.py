@@ -1,0 +1,80 @@
+"""Small networks at 1/8 with every context, and pictures to show them."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from scaseg.config import ModelConfig
+from scaseg.models import Segmenter
+from scaseg.nn import SelectiveContext
+
+CLASSES = ("sky", "tree", "road", "water", "house")
+
+
+class Backbone(nn.Module):
+    """Patches of 8 x 8 pixels, then their neighbours: a neuron sees 24 x 24 pixels.
+
+    Rounds sizes down, as VGG16 does, or up, as MobileNetV2 does.
+    """
+
+    stride = 8
+
+    def __init__(self, *, up=False, channels=3):
+        super().__init__()
+        self.up = up
+        self.patches = nn.Conv2d(channels, 16, 8, stride=8)
+        self.look = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, images, real=None):
+        if self.up:
+            height, width = images.shape[-2:]
+            images = nn.functional.pad(images, (0, -width % 8, 0, -height % 8))
+        if real is not None:
+            assert not self.up
+            real = real[:, 7::8, 7::8]
+        features = torch.relu(self.patches(images))
+        if real is not None:
+            features = features * real.unsqueeze(1)
+        return self.look(features), real
+
+
+def small_model(context="none", *, up=False, fit=None, classes=CLASSES, channels=3, **options):
+    torch.manual_seed(0)
+    block = SelectiveContext(
+        16, dependency={"sca": "predicted"}.get(context, context), hidden=8, **options
+    )
+    model = Segmenter(
+        backbone=Backbone(up=up, channels=channels),
+        context=block,
+        head=nn.Conv2d(16, len(classes), 1),
+        config=ModelConfig(
+            classes=classes,
+            in_channels=channels,
+            mean=(0.5,) * channels,
+            std=(0.25,) * channels,
+            fit=fit,
+        ),
+    )
+    with torch.no_grad():
+        model.head.weight.normal_(0, 2)
+        if context == "sca":  # far from the plain average
+            block.dependency.predictor.score.weight.normal_(0, 2)
+    return model.eval()
+
+
+def picture(height, width, seed=0):
+    """Something that differs from place to place: (H, W, 3)."""
+    rows, columns = np.mgrid[:height, :width]
+    waves = [
+        127 + 80 * np.sin(columns / (40 + 17 * k) + k) + 40 * np.cos(rows / (23 + 9 * k))
+        for k in range(3)
+    ]
+    image = np.stack(waves, -1)
+    image[:, : width // 2] *= 0.5
+    image[height // 2 :] += 50
+    image += np.random.default_rng(seed).normal(0, 15, image.shape)
+    return image.clip(0, 255).astype(np.uint8)
+
+
+def as_tensor(image):
+    return torch.from_numpy(image).permute(2, 0, 1)

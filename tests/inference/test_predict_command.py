@@ -1,0 +1,421 @@
+"""scaseg predict: from files to files, and never a torn one."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import scaseg
+from scaseg.cli import main
+from scaseg.data.files import read_image, read_labels
+from scaseg.inference import TestTime
+from scaseg.inference.listing import listed
+from scaseg.inference.writing import LEFTOVER
+from tests.inference.models import picture
+
+CLASSES = ("sky", "tree", "road")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
+    scaseg.save_pretrained(made, folder)
+    return str(folder)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three photographs, two of them in folders."""
+    for place, name in enumerate(("one.jpg", "a/two.png", "a/b/three.JPG")):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(30 + place, 41, seed=place)).save(path)
+    (tmp_path / "photos" / "notes.txt").write_text("not a photograph")
+    return tmp_path / "photos"
+
+
+def predict(*arguments, model, out):
+    main(["predict", *map(str, arguments), "--model", model, "--out", str(out), "--device", "cpu"])
+
+
+def refused(capsys, *arguments, code=2, **options):
+    with pytest.raises(SystemExit) as ended:
+        predict(*arguments, **options)
+    assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == said.count("error: ") == 1, said
+    return said
+
+
+def written(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_folder_with_all_below_it(photos, model, tmp_path, capsys):
+    out = tmp_path / "out"
+    predict(photos, model=model, out=out)
+    assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
+    loaded = scaseg.load_model(model)
+    for name, source in (
+        ("one", "one.jpg"),
+        ("a/two", "a/two.png"),
+        ("a/b/three", "a/b/three.JPG"),
+    ):
+        labels = read_labels(out / f"{name}.png")
+        expected = loaded.predict(photos / source).labels
+        np.testing.assert_array_equal(labels, expected)
+        assert labels.shape == read_image(photos / source).shape[:2]
+    said = capsys.readouterr()
+    assert "3 photographs segmented" in said.out
+    assert "images/s" in said.out
+    assert said.err == ""
+
+
+def test_everything_that_can_be_written(photos, model, tmp_path, capsys):
+    out = tmp_path / "out"
+    predict(photos / "one.jpg", "--overlay", "--scores", "--json", "--quiet", model=model, out=out)
+    assert written(out) == ["one.json", "one.npz", "one.overlay.jpg", "one.png"]
+    assert capsys.readouterr() == ("", "")
+    labels = read_labels(out / "one.png")
+    with np.load(out / "one.npz") as scores:
+        assert scores["scores"].shape == (30, 41, 3)
+        assert scores["scores"].dtype == np.float16
+        assert scores["classes"].tolist() == list(CLASSES)
+        expected = scaseg.load_model(model).predict(photos / "one.jpg", scores=True).scores
+        np.testing.assert_allclose(scores["scores"].transpose(2, 0, 1), expected, atol=1e-3)
+    found = json.loads((out / "one.json").read_text())
+    assert (found["width"], found["height"]) == (41, 30)
+    assert found["image"].endswith("one.jpg")
+    for place, name in enumerate(CLASSES):
+        assert found["areas"][name] == pytest.approx((labels == place).mean())
+    with Image.open(out / "one.overlay.jpg") as overlay:
+        assert overlay.height > 30
+
+
+def test_files_and_patterns(photos, model, tmp_path):
+    predict(photos / "one.jpg", photos / "a" / "two.png", model=model, out=tmp_path / "files")
+    assert written(tmp_path / "files") == ["one.png", "two.png"]
+    predict(f"{photos}/a/*", model=model, out=tmp_path / "pattern")
+    assert written(tmp_path / "pattern") == ["two.png"]
+    predict(f"{photos}/**/*", model=model, out=tmp_path / "deep")
+    assert written(tmp_path / "deep") == ["a/b/three.png", "a/two.png", "one.png"]
+
+
+def test_ways_to_look(photos, model, tmp_path):
+    """Each way gives what the library gives, whatever the batch."""
+    loaded = scaseg.load_model(model)
+    ways = {
+        "--tta": TestTime((0.75, 1.0, 1.25), True),
+        "--window 24 --overlap 8": TestTime(window=24, overlap=8),
+        "--window 24 --context-scope image --batch-size 2": TestTime(
+            window=24, overlap=12, context_scope="image"
+        ),
+        "--precision bf16 --batch-size 3": None,
+    }
+    for place, (options, how) in enumerate(ways.items()):
+        out = tmp_path / str(place)
+        predict(photos, *options.split(), model=model, out=out)
+        precision = "bf16" if "bf16" in options else "fp32"
+        expected = loaded.predict(photos / "one.jpg", how=how, precision=precision)
+        same = read_labels(out / "one.png") == expected.labels
+        assert same.mean() > (0.9 if precision == "bf16" else 0.999)
+
+
+def test_shards_divide_the_work(model, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    names = [f"photo{index:02}" for index in range(12)]
+    for name in names:
+        Image.fromarray(picture(9, 9)).save(photos / f"{name}.png")
+    shares = []
+    for share in (1, 2, 3):
+        out = tmp_path / f"out{share}"
+        predict(photos, "--shard", f"{share}/3", model=model, out=out)
+        shares.append({Path(name).stem for name in written(out)})
+    assert set.union(*shares) == set(names)
+    assert sum(map(len, shares)) == 12
+    assert all(len(share) < 12 for share in shares)
+    # a further photograph moves none of the others
+    Image.fromarray(picture(9, 9)).save(photos / "aaa.png")
+    predict(photos, "--shard", "1/3", model=model, out=tmp_path / "again")
+    assert {Path(name).stem for name in written(tmp_path / "again")} - {"aaa"} == shares[0]
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/0", "-1/2", "1/3/4"])
+def test_shards_that_make_no_sense(text, photos, model, tmp_path, capsys):
+    said = refused(capsys, photos, f"--shard={text}", model=model, out=tmp_path / "out")
+    assert "--shard: " in said
+    assert "give I/N with I from 1 to N" in said
+
+
+def test_what_is_there_is_kept(photos, model, tmp_path, capsys):
+    out = tmp_path / "out"
+    (out / "a").mkdir(parents=True)
+    (out / "a" / "two.png").write_bytes(b"mine")
+    said = refused(capsys, photos, model=model, out=out)
+    assert "two.png: exists already; use --skip-existing to continue, --overwrite" in said
+    assert written(out) == ["a/two.png"]
+    predict(photos, "--skip-existing", model=model, out=out)
+    assert (out / "a" / "two.png").read_bytes() == b"mine"
+    assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
+    assert "2 photographs segmented" in (summary := capsys.readouterr().out)
+    assert "1 were there already" in summary
+    predict(photos, "--overwrite", model=model, out=out)
+    assert read_labels(out / "a" / "two.png").shape == (31, 41)
+    said = refused(capsys, photos, "--overwrite", "--skip-existing", model=model, out=out)
+    assert "give one of the two" in said
+
+
+def test_results_of_another_kind_are_not_taken_for_done(photos, model, tmp_path, capsys):
+    out = tmp_path / "out"
+    predict(photos, "--quiet", model=model, out=out)
+    said = refused(capsys, photos, "--skip-existing", "--json", model=model, out=out)
+    assert "is there, but" in said
+    assert "made without that option" in said
+
+
+def test_two_photographs_of_one_name_are_refused(photos, model, tmp_path, capsys):
+    Image.fromarray(picture(9, 9)).save(photos / "one.png")
+    out = tmp_path / "out"
+    said = refused(capsys, photos, model=model, out=out)
+    assert "one.png: would be" in said
+    assert "so would another photograph" in said
+    assert not out.exists()
+    said = refused(capsys, photos / "a", photos / "a" / "two.png", model=model, out=out)
+    assert "two.png: would be" in said
+    (photos / "one.png").rename(photos / "one.overlay.png")
+    predict(photos, model=model, out=tmp_path / "plain")
+    assert "would be" in refused(capsys, photos, "--overlay", model=model, out=out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: no such file or folder; give photographs"),
+        (["photos/*.bmp"], "matches no photograph; quote patterns"),
+        (["empty"], "empty: holds no photographs; files .jpg"),
+        (["photos", "--window", "9"], "window is 9; give at least 16"),
+        (["photos", "--window", "32", "--overlap", "32"], "overlap is 32"),
+        (["photos", "--device", "cuda"], "--device: cuda is not there"),
+        (["photos", "--workers", "0"], "--workers: '0'; give a whole number >= 1"),
+    ],
+)
+def test_bad_input_writes_nothing(arguments, message, photos, model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", *arguments, "--model", model, "--out", "out"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def test_a_model_that_is_none(photos, tmp_path, capsys):
+    said = refused(capsys, photos, model=str(tmp_path / "none"), out=tmp_path / "out")
+    assert "none: has no config.json" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_context_that_cannot_be_gathered(photos, tmp_path, capsys):
+    made = scaseg.create_model("mobilenet_v2", "dot", "compact", classes=2)
+    scaseg.save_pretrained(made, tmp_path / "dot")
+    options = ("--window", "16", "--context-scope", "image")
+    said = refused(capsys, photos, *options, model=str(tmp_path / "dot"), out=tmp_path / "out")
+    assert "context_scope: image does not work for a model with DotDependency; use window" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_places_that_results_must_not_go_to(photos, model, tmp_path, capsys):
+    assert "is the folder of the photographs itself" in refused(
+        capsys, photos, model=model, out=photos
+    )
+    (tmp_path / "file").write_text("")
+    assert "file is a file; give a folder" in refused(
+        capsys, photos, model=model, out=tmp_path / "file"
+    )
+    # a folder of results that leads somewhere else
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(tmp_path / "elsewhere")
+    said = refused(capsys, photos, model=model, out=tmp_path / "out", code=1)
+    assert "a link out of" in said
+    assert written(tmp_path / "elsewhere") == []
+
+
+def test_results_below_the_photographs_are_no_photographs(photos, model, capsys):
+    for _ in range(2):
+        predict(photos, "--skip-existing", model=model, out=photos / "predicted")
+    assert written(photos / "predicted") == ["a/b/three.png", "a/two.png", "one.png"]
+    assert "3 were there already" in capsys.readouterr().out
+
+
+def hostile(folder):
+    """Files that are not what they say."""
+    (folder / "text.jpg").write_text("hello")
+    (folder / "empty.png").write_bytes(b"")
+    Image.fromarray(picture(300, 300)).save(folder / "whole.png")
+    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:2000])
+    Image.new("1", (5000, 5000)).save(folder / "huge.png")
+    (folder / "dangling.jpg").symlink_to("nothing")
+    return ["cut.png", "dangling.jpg", "empty.png", "huge.png", "text.jpg"]
+
+
+def test_bad_files_are_counted_and_the_rest_is_done(photos, model, tmp_path, capsys):
+    bad = hostile(photos)
+    out = tmp_path / "out"
+    predict(photos, "--skip-bad", "--max-pixels", 1_000_000, model=model, out=out)
+    said = capsys.readouterr()
+    assert written(out) == ["a/b/three.png", "a/two.png", "one.png", "whole.png"]
+    assert f"{len(bad)} bad ones skipped" in said.out
+    lines = said.err.splitlines()
+    assert [Path(line.split(": ")[1]).name for line in lines] == bad
+    assert "5000 x 5000 pixels; at most 1000000 are taken" in said.err
+
+
+def test_the_first_bad_file_stops_the_work(photos, model, tmp_path, capsys):
+    hostile(photos)
+    out = tmp_path / "out"
+    said = refused(capsys, photos, model=model, out=out, code=1)
+    assert "cut.png: cannot be read" in said
+    assert all(read_labels(out / name).ndim == 2 for name in written(out))
+
+
+def test_nothing_but_bad_files(tmp_path, model, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "text.jpg").write_text("hello")
+    with pytest.raises(SystemExit) as ended:
+        predict(tmp_path / "photos", "--skip-bad", model=model, out=tmp_path / "out")
+    assert ended.value.code == 1
+    assert "none of 1 photographs could be read" in capsys.readouterr().err
+
+
+def test_a_photograph_that_cannot_fit_is_told_of_windows(
+    photos, model, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("scaseg.inference.job.available_memory", lambda device: 1000)
+    said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out", code=1)
+    assert "41 x 30 pixels take about" in said
+    assert "use --window 512" in said
+    predict(photos / "one.jpg", "--window", "16", model=model, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("CUDA out of memory.\nmore"), MemoryError()])
+def test_faults_of_the_device_are_one_line(fault, photos, model, tmp_path, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise fault
+
+    monkeypatch.setattr("scaseg.inference.prediction.look", fail)
+    said = refused(capsys, photos, model=model, out=tmp_path / "out", code=1)
+    assert "predicting: out of memory; use --window 512" in said
+
+
+def test_a_full_disk_leaves_no_torn_file(photos, model, tmp_path, capsys, monkeypatch):
+    real = os.replace
+
+    def replace(source, target):
+        if str(target).endswith("two.png"):
+            raise OSError(28, "No space left on device", str(target))
+        real(source, target)
+
+    monkeypatch.setattr("os.replace", replace)
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as ended:
+        predict(photos, "--scores", model=model, out=out)
+    assert ended.value.code == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert not (out / "a" / "two.png").exists()
+    assert not [name for name in written(out) if LEFTOVER in name]
+
+
+def test_leftovers_of_a_killed_run_are_cleared(photos, model, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (out / f"{LEFTOVER}{platform.node()}-{gone}-0123abcd").write_bytes(b"half")
+    living = out / f"{LEFTOVER}{platform.node()}-{os.getpid()}-0123abcd"
+    living.write_bytes(b"being written")
+    old = out / f"{LEFTOVER}elsewhere-{os.getpid()}-0123abcd"
+    old.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    predict(photos, model=model, out=out)
+    assert [name for name in written(out) if LEFTOVER in name] == [living.name]
+
+
+def test_names_are_kept_as_they_are(model, tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    names = ["a.b.jpg", "mit Leerzeichen.png", "日本.jpg", "line\nbreak.png"]
+    for name in names:
+        Image.fromarray(picture(9, 9)).save(photos / name)
+    odd = os.path.join(os.fsencode(photos), b"\xff\xfe.png")
+    os.replace(photos / names.pop(), odd)
+    predict(photos, "--json", model=model, out=tmp_path / "out")
+    found = os.listdir(os.fsencode(tmp_path / "out"))
+    for name in (*map(os.fsencode, names), b"\xff\xfe.png"):
+        stem = os.path.splitext(name)[0]
+        assert stem + b".png" in found
+        json.loads((Path(os.fsdecode(tmp_path / "out")) / os.fsdecode(stem + b".json")).read_text())
+
+
+def test_kill_and_restart(model, tmp_path):
+    """Killed and started again, it ends with every file, none torn and none made twice."""
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    photos.mkdir()
+    for index in range(40):
+        Image.fromarray(picture(16, 24, seed=index)).save(photos / f"{index:02}.png")
+    command = [
+        *(sys.executable, "-m", "scaseg.cli", "predict", str(photos), "--model", model),
+        *("--out", str(out), "--json", "--skip-existing", "--device", "cpu", "--quiet"),
+    ]
+    running = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while running.poll() is None and len(list(out.glob("*.png"))) < 5:
+        time.sleep(0.002)
+    assert running.poll() is None, "it ended before it could be killed"
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    for path in out.glob("*.png"):
+        assert read_labels(path).shape == (16, 24)
+        json.loads(path.with_suffix(".json").read_text())  # where the PNG is, all is
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
+    subprocess.run(command, check=True)
+    assert written(out) == sorted(f"{i:02}{s}" for i in range(40) for s in (".json", ".png"))
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+def test_many_files_need_no_list(tmp_path, monkeypatch):
+    """The listing is a stream: the first photograph is there before the last folder is opened."""
+    opened = []
+    scandir = os.scandir
+    monkeypatch.setattr("os.scandir", lambda path: opened.append(str(path)) or scandir(path))
+    for folder in range(5):
+        (tmp_path / "photos" / str(folder)).mkdir(parents=True)
+        for name in ("b.jpg", "a.jpg"):
+            (tmp_path / "photos" / str(folder) / name).touch()
+    found = listed([str(tmp_path / "photos")], tmp_path / "out")
+    assert str(next(found).name) == os.path.join("0", "a")
+    assert len(opened) == 2
+    rest = [str(one.name) for one in found]
+    assert rest == sorted(rest)
+    assert len(rest) == 9
+
+
+def test_help_has_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["predict", "--help"])
+    assert "scaseg predict photos --model" in capsys.readouterr().out
