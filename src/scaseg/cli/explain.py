@@ -1,0 +1,190 @@
+"""scaseg explain."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaseg.cli.parser import Parser, positive
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg", "npz")
+
+
+def add_explain(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "explain",
+        help="what the neurons of a photograph depend on, as a figure",
+        description="Show which regions of a photograph the neurons at some points depend on, or "
+        "where one model is wrong and another right, and what that one looked at. Points are "
+        "pixels of the upright photograph, origin top left.",
+        epilog="example: scaseg explain photo.jpg --model runs/first --point 120,80 --point 40,200 "
+        "--out why.png; two models: scaseg explain photo.jpg --label photo.png --compare "
+        "runs/none runs/sca --out why.png, or --data DIR for a page of the most telling images",
+    )
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="a photograph")
+    parser.add_argument("--model", metavar="MODEL", help="a run folder, or one by save_pretrained")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="where the figure goes (.png .pdf .svg .npz)"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, help="of the file (by its suffix); npz: the numbers"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    which = parser.add_argument_group("which neurons")
+    which.add_argument(
+        "--point", action="append", type=_point, metavar="X,Y", help="a pixel; as many as you like"
+    )
+    which.add_argument(
+        "--grid", type=_grid, metavar="RxC", help="R rows of C points, evenly spread, such as 3x4"
+    )
+    which.add_argument(
+        "--classes", action="store_true", help="the mean over all neurons of each predicted class"
+    )
+    two = parser.add_argument_group("two models")
+    two.add_argument(
+        "--compare", nargs=2, metavar=("MODEL_A", "MODEL_B"), help="where A is wrong and B right"
+    )
+    two.add_argument("--label", metavar="FILE", help="the label map of IMAGE")
+    two.add_argument("--data", metavar="DIR", help="look through a data set instead of IMAGE")
+    two.add_argument(
+        "--split", metavar="NAME", help="of the data: train, val, test or all (test, else val)"
+    )
+    two.add_argument("--top", type=positive, metavar="N", help="images on the page (5)")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda", "mps"),
+        default="auto",
+        help="what to compute on (auto)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
+    parser.set_defaults(run=_explain)
+
+
+def _explain(options: argparse.Namespace, parser: Parser) -> None:
+    try:
+        kind = _format(options)
+        _check_combination(options)
+        if options.compare is None:
+            figure = _maps(options, kind)
+        else:
+            from scaseg.cli.explain_compare import comparison_page
+
+            figure = comparison_page(options)
+    except ValueError as fault:
+        parser.error(str(fault))
+    except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
+        said = " ".join(str(fault).split())[:200] or type(fault).__name__
+        what = options.image or options.data
+        parser.exit(1, f"error: {what}: could not be explained ({said}); try a smaller one\n")
+    if figure is not None:
+        from scaseg.explain import save_figure
+
+        save_figure(figure, options.out, format=kind)
+    if not options.quiet:
+        print(f"wrote {options.out}", file=sys.stderr)
+
+
+def _format(options: argparse.Namespace) -> str:
+    """The kind of file to write; ValueError where none is meant or one would be lost."""
+    out = Path(options.out)
+    kind: str = options.format or out.suffix.lower().lstrip(".")
+    if kind not in FORMATS:
+        raise ValueError(f"--out: {out} ends in none of .png .pdf .svg .npz; say --format")
+    if kind == "npz" and options.compare is not None:
+        raise ValueError("--format: npz, but --compare draws a page; give png, pdf or svg")
+    if out.is_dir():
+        raise ValueError(f"--out: {out} is a folder; give a file")
+    if out.exists() and not options.overwrite:
+        raise ValueError(f"--out: {out} is there already; use --overwrite, or another name")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out: {out.parent} is no folder; make it first")
+    return kind
+
+
+def _check_combination(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together; ValueError names the first."""
+    ways = {"--point": options.point, "--grid": options.grid, "--classes": options.classes}
+    given = [name for name, value in ways.items() if value]
+    if options.compare is None:
+        needless = {"--label": options.label, "--data": options.data, "--top": options.top}
+        needless["--split"] = options.split
+        for name, value in needless.items():
+            if value is not None:
+                raise ValueError(f"{name}: goes with --compare MODEL_A MODEL_B; leave it out")
+        if options.image is None:
+            raise ValueError("IMAGE: none; give a photograph")
+        if options.model is None:
+            raise ValueError("--model: none; give a run folder, or one by save_pretrained")
+        if len(given) != 1:
+            came = " and ".join(given) or "none"
+            raise ValueError(f"--point: {came}; give --point X,Y, --grid RxC or --classes")
+        return
+    if given or options.model is not None:
+        name = given[0] if given else "--model"
+        raise ValueError(f"{name}: --compare finds its own place, of its two models; leave it out")
+    if (options.image is None) == (options.data is None):
+        came = "neither" if options.image is None else "both"
+        raise ValueError(f"--data: {came} it and IMAGE; give one of them with --compare")
+    if options.image is not None and options.label is None:
+        raise ValueError("--label: none; --compare needs the truth, or --data DIR")
+    for name, value in (("--label", options.label),):
+        if options.data is not None and value is not None:
+            raise ValueError(f"{name}: goes with IMAGE, not with --data; leave it out")
+    for name, value in (("--top", options.top), ("--split", options.split)):
+        if options.image is not None and value is not None:
+            raise ValueError(f"{name}: goes with --data, not with IMAGE; leave it out")
+
+
+def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
+    from scaseg.cli.loading import load
+    from scaseg.data.files import read_image
+    from scaseg.explain import (
+        class_maps,
+        dependency_maps,
+        draw_dependency_maps,
+        grid_points,
+        save_maps,
+    )
+    from scaseg.explain.drawing import MOST
+    from scaseg.explain.maps import check_point
+
+    image = read_image(options.image)  # before the model: it is quick to refuse
+    points = grid_points(image, *options.grid) if options.grid else options.point or []
+    if len(points) > MOST and kind != "npz":
+        raise ValueError(f"--grid: {len(points)} points; a figure has room for {MOST} at most")
+    for point in points:
+        try:
+            check_point(point, image.shape[:2])
+        except ValueError as fault:
+            raise ValueError(f"--{fault}") from fault
+    model = load("--model", options.model, options.device)
+    maps = class_maps(model, image) if options.classes else dependency_maps(model, image, points)
+    if kind == "npz":
+        save_maps(maps, options.out)
+        return None
+    return draw_dependency_maps(maps)
+
+
+def _point(text: str) -> tuple[float, float]:
+    try:
+        x, y = (float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; give two numbers X,Y: pixels from the left and from the top"
+        ) from None
+    return x, y
+
+
+def _grid(text: str) -> tuple[int, int]:
+    try:
+        rows, columns = (positive(part) for part in text.lower().split("x"))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r}; give rows and columns, such as 3x4") from None
+    return rows, columns
