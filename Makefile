@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: setup check test test-gpu bench clean
+.PHONY: setup demo check test test-gpu bench docs clean
 
 setup: $(READY)
 
@@ -13,6 +14,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,log]"
 	touch $(READY)
+
+# Three networks trained, judged and explained on generated scenes; the report lies in demo/.
+demo: $(READY)
+	$(BIN)/scaseg demo --out demo --overwrite $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -30,6 +35,14 @@ test-gpu:
 
 bench: $(READY)
 	$(BIN)/scaseg bench $(ARGS)
+
+# The generator comes with this target alone: tests and training do without it.
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $(DOCS_READY)
+
+docs: $(DOCS_READY)
+	$(BIN)/python docs/site/build.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,8 +10,12 @@ from scaseg import __version__
 from scaseg.cli.bench import add_bench
 from scaseg.cli.compare import add_compare
 from scaseg.cli.data import add_data
+from scaseg.cli.demo import add_demo
 from scaseg.cli.evaluate import add_evaluate
-from scaseg.cli.parser import Parser, split_keys
+from scaseg.cli.explain import add_explain
+from scaseg.cli.keys import split_keys, unknown_key
+from scaseg.cli.parser import Parser
+from scaseg.cli.predict import add_predict
 from scaseg.cli.train import add_train
 
 
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(rest)
     if keys and not getattr(options, "takes_keys", False):
         parser.error(f"--{next(iter(keys))}: this command has no such option")
+    if keys and (fault_of_key := unknown_key(keys)):
+        parser.error(fault_of_key)
     options.config_keys = keys
     try:
         options.run(options, parser)
@@ -44,10 +50,19 @@ def _parser() -> Parser:
         prog="scaseg",
         description="Scene segmentation with selective context: every neuron takes its context "
         "from all the others, weighted by coefficients predicted from the image.",
-        epilog="example: scaseg train --data photos --out runs/first (COMMAND --help has more)",
+        epilog="example: scaseg train --data photos --out runs/first; COMMAND --help has more",
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (add_train, add_evaluate, add_compare, add_data, add_bench):
+    for add in (
+        add_demo,
+        add_train,
+        add_evaluate,
+        add_predict,
+        add_explain,
+        add_compare,
+        add_data,
+        add_bench,
+    ):
         add(commands.add_parser)
     return parser

@@ -1,0 +1,80 @@
+"""The demo in small: the same commands, fewer scenes; and what it says when something is wrong."""
+
+import base64
+import json
+import re
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from scaseg.cli import main
+from scaseg.demo.report import Row, table
+from scaseg.demo.run import describe_run
+from scaseg.demo.trainings import train_side_by_side
+from scaseg.training.loop import WorkError
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    main(["demo", "--out", str(folder), "--epochs", "1", "--images", "32", "--quiet"])
+    return folder
+
+
+def test_three_models_are_judged(demo):
+    found = json.loads((demo / "demo.json").read_text(encoding="utf-8"))
+    assert [row["context"] for row in found["contexts"]] == ["none", "average", "sca"]
+    assert all(0 < row["scores"]["mIoU"] < 100 for row in found["contexts"])
+    assert found["selectivity"]["rank_correlation"]["mean"] == pytest.approx(1, abs=1e-6)
+    for name in ("none", "average", "sca"):
+        assert (demo / name / "model" / "model.safetensors").is_file()
+
+
+def test_the_page_needs_no_network(demo):
+    page = (demo / "report.html").read_text(encoding="utf-8")
+    assert "$" not in page  # every place is filled
+    for source in re.findall(r'(?:src|href)="([^"]*)"', page):
+        assert source.startswith("data:image/png;base64,")
+        Image.open(BytesIO(base64.b64decode(source.partition(",")[2]))).verify()
+    assert page.count("<tr>") == 4
+    with Image.open(demo / "report.png") as picture:
+        assert picture.width == 1500
+
+
+def test_a_demo_is_replaced_and_nothing_else(demo, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--out", str(demo)])
+    assert stop.value.code == 2
+    assert "holds a demo already; use --overwrite" in capsys.readouterr().err
+    (tmp_path / "thesis.tex").write_text("all my work")
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--out", str(tmp_path), "--overwrite"])
+    assert stop.value.code == 2
+    assert "holds thesis.tex, and no demo; give another folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_training_that_fails_is_named(tmp_path):
+    (tmp_path / "none").write_text("in the way")
+    with pytest.raises(WorkError, match=r"training none: --out: .*none is a file"):
+        train_side_by_side({"none": describe_run("none")}, tmp_path)
+
+
+def test_the_demo_is_its_recipe_shortened():
+    from scaseg.config import load_recipe
+
+    recipe, run = load_recipe("recipes/context_scenes_global.yaml"), describe_run("sca")
+    assert run.model == recipe.model
+    assert run.augment == recipe.augment
+    for name in ("optimiser", "lr", "head_lr", "weight_decay", "batch_size", "warmup", "loss"):
+        assert getattr(run.training, name) == getattr(recipe.training, name)
+
+
+def test_the_table_fits_a_terminal():
+    scores = {"PPA": 99.94, "CAA": 8.0, "mIoU": 7.5}
+    rows = [Row(name, scores, 3.2, 97_979, 305.2) for name in ("average", "sca")]
+    assert max(map(len, table(rows).splitlines())) <= 80
+    assert table(rows).splitlines()[2].split() == [
+        *("sca", "99.9", "8.0", "7.5", "3.2", "97,979", "305", "s")
+    ]

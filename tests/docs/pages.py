@@ -1,0 +1,35 @@
+"""README and the pages of docs/, and the code that they show."""
+
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [page for page in PAGES if page.name != "log.md"]  # the log tells of what was, too
+
+
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```|`[^`\n]*`(?!\])", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def python_blocks(text):
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def command_lines(text):
+    """Every line that begins with scaseg: in blocks (with its continuations) and in a line."""
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    blocks += re.findall(r"(?:^ {4}.*\n)+", text, flags=re.MULTILINE)
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            command = re.fullmatch(r"\s*(?:\$ )?(scaseg .*)", line)
+            if command:
+                yield shlex.split(command[1], comments=True)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for command in re.findall(r"`(scaseg [^`\n]+)`", prose):
+        yield shlex.split(command)

@@ -1,0 +1,84 @@
+"""Links lead somewhere, commands exist, Python runs: in README and in docs/."""
+
+import re
+
+import pytest
+
+from scaseg.cli import _parser
+from scaseg.cli.keys import split_keys, unknown_key
+from tests.docs.pages import (
+    PAGES,
+    ROOT,
+    WRITTEN,
+    command_lines,
+    named,
+    python_blocks,
+    without_code,
+)
+
+MADE = re.compile(r"api/\w+\.md")  # by docs/site, from the code
+
+
+def anchors(page):
+    """The places of a page, as GitHub and the site name them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    slugs = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
+    return {re.sub(r"\s", "-", slug) for slug in slugs}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+        if re.match(r"https?:|mailto:", target) or MADE.fullmatch(target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = page if not path else page.parent / path
+        assert there.exists(), target
+        if anchor and there.suffix == ".md":
+            assert anchor in anchors(there), target
+
+
+def refused(arguments, capsys):
+    """What the command line says against arguments; None: nothing."""
+    rest, keys = split_keys(arguments)
+    try:
+        options = _parser().parse_args(rest)
+    except SystemExit as stop:
+        said = capsys.readouterr().err
+        # prose that names a command leaves out what the command needs
+        named_only = len(arguments) <= 2 and "arguments are required" in said
+        return None if stop.code == 0 or named_only else said
+    if keys and not getattr(options, "takes_keys", False):
+        return f"{keys}: not of this command"
+    return unknown_key(keys)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_commands_are_understood(page, capsys):
+    for command in command_lines(page.read_text(encoding="utf-8")):
+        if "…" not in " ".join(command):
+            assert refused(command[1:], capsys) is None, command
+
+
+def test_commands_are_found():
+    found = [command for page in WRITTEN for command in command_lines(page.read_text("utf-8"))]
+    assert len(found) > 20
+    assert ["scaseg", "data", "list"] in found
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_make_targets_exist(page):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"(?:^|`)make (\w[\w-]*)", page.read_text("utf-8"), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+with_python = [page for page in WRITTEN[1:] if python_blocks(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", with_python, ids=named)  # README has a test of its own
+def test_python_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in python_blocks(page.read_text(encoding="utf-8")):
+        exec(compile(block, str(page), "exec"), names)
