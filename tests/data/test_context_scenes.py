@@ -5,9 +5,15 @@ import pytest
 import torch
 
 from scaseg.build import GENERATED, build_dataset
+from scaseg.cli import main
 from scaseg.config import DataConfig
 from scaseg.data.cache import DiskCache, RamCache
-from scaseg.data.datasets import ContextScenesGlobal, ContextScenesSelective
+from scaseg.data.datasets import (
+    ContextScenesGlobal,
+    ContextScenesSelective,
+    FolderDataset,
+    context_scenes,
+)
 from scaseg.data.scan import scan_labels
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
@@ -125,3 +131,28 @@ def test_settings_of_files_do_not_fit():
         build_dataset(DataConfig(name="context_scenes_selective", reduce_zero_label=True), None)
     with pytest.raises(ValueError, match="the split 'tset' of generated scenes; there are train"):
         ContextScenesGlobal("tset")
+
+
+def test_prepare_writes_scenes_as_a_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(context_scenes, "SPLITS", {"train": 3, "val": 1, "test": 2})
+    place = tmp_path / "scenes"
+    for said in ("6 pairs written, 0 were there", "0 pairs written, 6 were there"):
+        main(["data", "prepare", "context_scenes_global", str(place)])
+        assert said in capsys.readouterr().out
+    there, scenes = FolderDataset(place, "test"), ContextScenesGlobal("test")
+    assert there.classes == scenes.classes
+    for one, other in zip(there, scenes, strict=True):
+        assert one.name == other.name
+        assert np.array_equal(one.image, other.image)
+        assert np.array_equal(one.labels, other.labels)
+
+
+def test_prepare_wants_a_source_for_files_only(tmp_path, capsys):
+    for words, said in (
+        (["context_scenes_global", "photos", "out"], "SRC: photos, but context_scenes_global is"),
+        (["sift_flow", "out"], "DST: nothing; give the folder of sift_flow and one to write"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["data", "prepare", *words])
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err

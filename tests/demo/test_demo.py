@@ -31,6 +31,15 @@ def test_three_models_are_judged(demo):
         assert (demo / name / "model" / "model.safetensors").is_file()
 
 
+def test_scenes_and_predictions_lie_there_to_be_tried(demo, tmp_path):
+    scenes = sorted(path.name for path in (demo / "scenes").iterdir())
+    assert scenes == sorted(path.name for path in (demo / "predictions").iterdir())
+    assert len(scenes) == 12
+    scene, model, out = demo / "scenes" / scenes[0], demo / "sca", tmp_path / "why.png"
+    main(["explain", str(scene), "--model", str(model), "--point", "64,72", "--out", str(out)])
+    assert out.is_file()
+
+
 def test_the_page_needs_no_network(demo):
     page = (demo / "report.html").read_text(encoding="utf-8")
     assert "$" not in page  # every place is filled

@@ -102,7 +102,13 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
     parser.add_argument(
         "name", metavar="NAME", help="which data set it is, as `scaseg data list` names it"
     )
-    parser.add_argument("source", type=Path, metavar="SRC", help="the folder of the data set")
+    parser.add_argument(
+        "source",
+        type=Path,
+        nargs="?",
+        metavar="SRC",
+        help="the folder of the data set; none for generated scenes",
+    )
     parser.add_argument("destination", type=Path, metavar="DST", help="the folder to write")
     _add_workers(parser, "4")
     parser.add_argument("--quiet", action="store_true", help="print nothing, no progress")
@@ -187,8 +193,16 @@ def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:
-    dataset = _dataset("NAME", options.name, parser)
-    _require_folder(options.source, parser)
+    from scaseg.build import GENERATED
+
+    generated = options.name in GENERATED
+    if generated and options.source is not None:
+        parser.error(f"SRC: {options.source}, but {options.name} is generated; give DST alone")
+    dataset = GENERATED[options.name] if generated else _dataset("NAME", options.name, parser)
+    if not generated:
+        if options.source is None:
+            parser.error(f"DST: nothing; give the folder of {options.name} and one to write")
+        _require_folder(options.source, parser)
 
     from scaseg.data.prepare import prepare
     from scaseg.progress import progress_bar
@@ -217,7 +231,7 @@ def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
     from scaseg.build import DATASETS, GENERATED
 
     if name in GENERATED:
-        parser.error(f"{option}: {name} is generated, there are no files; train on it by data.name")
+        parser.error(f"{option}: {name} is generated, there are no files to check")
     if name not in DATASETS:
         parser.error(f"{option}: {name!r}; choose one of {', '.join(DATASETS)}")
     return DATASETS[name]

@@ -37,6 +37,7 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
 
     from scaseg.demo import run_demo
     from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
+    from scaseg.demo.run import SCENES
     from scaseg.training.loop import WorkError
 
     sizes = {"epochs": options.epochs, "images": options.images}
@@ -54,7 +55,10 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
         parser.error(str(fault))
     print(f"\n{table(findings.rows)}\n")
     folder = Path(options.out)
+    scene = next(iter(sorted((folder / SCENES).iterdir())))
     print(f"picture: {folder / PICTURE}")
     print(
         f"report:  {folder / PAGE} (opens in any browser, offline; {REPORT_PICTURE}: as a picture)"
     )
+    model = folder / findings.names[1]
+    print(f"try:     scaseg explain {scene} --model {model} --point 64,72 --out why.png")

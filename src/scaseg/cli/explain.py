@@ -52,7 +52,11 @@ def add_explain(add: Callable[..., Parser]) -> None:
         "--compare", nargs=2, metavar=("MODEL_A", "MODEL_B"), help="where A is wrong and B right"
     )
     two.add_argument("--label", metavar="FILE", help="the label map of IMAGE")
-    two.add_argument("--data", metavar="DIR", help="look through a data set instead of IMAGE")
+    two.add_argument(
+        "--data",
+        metavar="DIR",
+        help="look through a data set instead of IMAGE (default: the one B was trained on)",
+    )
     two.add_argument(
         "--split", metavar="NAME", help="of the data: train, val, test or all (test, else val)"
     )
@@ -129,13 +133,12 @@ def _check_combination(options: argparse.Namespace) -> None:
     if given or options.model is not None:
         name = given[0] if given else "--model"
         raise ValueError(f"{name}: --compare finds its own place, of its two models; leave it out")
-    if (options.image is None) == (options.data is None):
-        came = "neither" if options.image is None else "both"
-        raise ValueError(f"--data: {came} it and IMAGE; give one of them with --compare")
+    if options.image is not None and options.data is not None:
+        raise ValueError("--data: both it and IMAGE; give one of them with --compare")
     if options.image is not None and options.label is None:
         raise ValueError("--label: none; --compare needs the truth, or --data DIR")
     for name, value in (("--label", options.label),):
-        if options.data is not None and value is not None:
+        if options.image is None and value is not None:
             raise ValueError(f"{name}: goes with IMAGE, not with --data; leave it out")
     for name, value in (("--top", options.top), ("--split", options.split)):
         if options.image is not None and value is not None:

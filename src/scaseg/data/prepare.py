@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from scaseg.data.datasets.paired import Pair, PairedDataset
+from scaseg.data.datasets.context_scenes import ContextScenes
+from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.datasets.paired import PairedDataset
 
 MARKER = ".scaseg-prepare.json"  # whose folder this is: the data set, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")
@@ -31,19 +33,16 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    data: PairedDataset
+    data: LabelledImages
     index: int
+    source: Path | None  # the photograph; None: it is generated
     image: Path  # where the photograph goes
     labels: Path  # where the label map goes
 
-    @property
-    def pair(self) -> Pair:
-        return self.data.pairs[self.index]
-
 
 def prepare(
-    dataset: type[PairedDataset],
-    source: str | Path,
+    dataset: type[PairedDataset] | type[ContextScenes],
+    source: str | Path | None,
     destination: str | Path,
     *,
     workers: int = 4,
@@ -54,24 +53,25 @@ def prepare(
     What an interrupted run left is kept: each file appears whole or not at all, and classes.txt
     and the lists come last, so that a folder with lists is complete. Faults of single files are
     gathered; all others are prepared, and one ValueError lists the faults. progress is called
-    with the pairs done and all pairs.
+    with the pairs done and all pairs. Generated scenes have no source: None.
     """
-    source, destination = Path(source), Path(destination)
+    destination = Path(destination)
     if workers < 1:
         raise ValueError(f"workers: {workers}; one or more threads are needed")
-    if destination.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{destination}: lies inside the data set {source}; give another folder")
-    if not source.is_dir():
-        raise ValueError(f"{source}: no such folder")
-    splits = dataset.splits(source)
-    parts = {split: dataset(source, split, strict=False) for split in splits or (None,)}
+    parts = _parts(dataset, source, destination)
+    splits = [split for split in parts if split is not None]
     classes = next(iter(parts.values())).classes
     _claim(destination, dataset, source, classes)
 
     tasks = list(_tasks(parts.values(), destination))
     missing = [task for task in tasks if not _is_whole(task)]
-    problems = [problem for data in parts.values() for problem in data.problems]
-    problems += [f"{source}: {split} has no pair" for split in parts if not parts[split].pairs]
+    problems = [
+        problem
+        for data in parts.values()
+        if isinstance(data, PairedDataset)
+        for problem in data.problems
+    ]
+    problems += [f"{source}: {split} has no pair" for split in parts if not len(parts[split])]
     lists = [destination / "classes.txt", *(destination / f"{split}.txt" for split in splits)]
     if missing or problems:
         for path in lists:
@@ -93,22 +93,40 @@ def prepare(
     if classes is not None:
         _write_text(lists[0], "".join(f"{name}\n" for name in classes))
     for split, path in zip(splits, lists[1:], strict=True):
-        _write_text(path, "".join(f"{pair.name}\n" for pair in parts[split].pairs))
+        _write_text(path, "".join(f"{name}\n" for name in parts[split].names))
     counts = {split or "all": len(data) for split, data in parts.items()}
     return Prepared(counts, copied=len(missing), skipped=len(tasks) - len(missing))
 
 
+def _parts(
+    dataset: type[PairedDataset] | type[ContextScenes],
+    source: str | Path | None,
+    destination: Path,
+) -> dict[str | None, LabelledImages]:
+    """Open every split, or all pairs where there is none."""
+    if issubclass(dataset, ContextScenes):
+        return {split: dataset(split) for split in dataset.splits()}
+    assert source is not None
+    source = Path(source)
+    if destination.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{destination}: lies inside the data set {source}; give another folder")
+    if not source.is_dir():
+        raise ValueError(f"{source}: no such folder")
+    splits = dataset.splits(source) or (None,)
+    return {split: dataset(source, split, strict=False) for split in splits}
+
+
 def _claim(
     destination: Path,
-    dataset: type[PairedDataset],
-    source: Path,
+    dataset: type[LabelledImages],
+    source: str | Path | None,
     classes: tuple[str, ...] | None,
 ) -> None:
     """Mark the destination as this data set's; ValueError where it is another's."""
     marker = destination / MARKER
     mine = {
         "dataset": dataset.__name__,
-        "source": str(source.resolve()),
+        "source": None if source is None else str(Path(source).resolve()),
         "classes": None if classes is None else list(classes),
     }
     if destination.exists() and not destination.is_dir():
@@ -134,16 +152,18 @@ def _claim(
     _write_text(marker, json.dumps(mine, indent=1))
 
 
-def _tasks(parts: Iterable[PairedDataset], destination: Path) -> Iterator[_Task]:
+def _tasks(parts: Iterable[LabelledImages], destination: Path) -> Iterator[_Task]:
     seen = set()
     for data in parts:
-        for index, (image, _, name) in enumerate(data.pairs):
+        for index, name in enumerate(data.names):
             if name not in seen:  # a list may repeat a name; two threads must not write one file
                 seen.add(name)
+                source = data.pairs[index].image if isinstance(data, PairedDataset) else None
                 yield _Task(
                     data,
                     index,
-                    destination / "images" / f"{name}{image.suffix}",
+                    source,
+                    destination / "images" / f"{name}{'.png' if source is None else source.suffix}",
                     destination / "labels" / f"{name}.png",
                 )
 
@@ -151,14 +171,18 @@ def _tasks(parts: Iterable[PairedDataset], destination: Path) -> Iterator[_Task]
 def _is_whole(task: _Task) -> bool:
     """Whether both files are there, to their last byte."""
     try:
-        if task.image.stat().st_size != task.pair.image.stat().st_size:
-            return False
-        with task.labels.open("rb") as file:
-            start = file.read(len(PNG_START))
-            file.seek(-len(PNG_END), os.SEEK_END)
-            return start == PNG_START and file.read() == PNG_END
+        if task.source is None:
+            return _is_png(task.image) and _is_png(task.labels)
+        return task.image.stat().st_size == task.source.stat().st_size and _is_png(task.labels)
     except OSError:
         return False
+
+
+def _is_png(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(len(PNG_START))
+        file.seek(-len(PNG_END), os.SEEK_END)
+        return start == PNG_START and file.read() == PNG_END
 
 
 def _write_all(
@@ -184,16 +208,22 @@ def _write_all(
 def _write_pair(task: _Task) -> str | None:
     """Write a pair; return what is wrong with it in the source, if anything is."""
     try:
-        labels = task.data[task.index].labels  # with all checks: sizes, classes, torn files
-        photograph = task.pair.image.read_bytes()
+        sample = task.data[task.index]  # with all checks: sizes, classes, torn files
+        photograph = None if task.source is None else task.source.read_bytes()
     except (ValueError, OSError) as fault:
         return str(fault)
-    if labels.min() < 0 or labels.max() > 255:
-        return f"{task.pair.labels}: holds {labels.min()} to {labels.max()}; 8 bits hold 0 to 255"
+    low, high = sample.labels.min(), sample.labels.max()
+    if low < 0 or high > 255:
+        data = task.data
+        place = data.pairs[task.index].labels if isinstance(data, PairedDataset) else sample.name
+        return f"{place}: holds {low} to {high}; 8 bits hold 0 to 255"
     with _in_place_of(task.image) as partial:
-        partial.write_bytes(photograph)
+        if photograph is None:
+            Image.fromarray(sample.image).save(partial, format="PNG")
+        else:
+            partial.write_bytes(photograph)
     with _in_place_of(task.labels) as partial:
-        Image.fromarray(labels.astype("uint8")).save(partial, format="PNG")
+        Image.fromarray(sample.labels.astype("uint8")).save(partial, format="PNG")
     return None
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from scaseg.build import load_model
 from scaseg.config import RunConfig
 from scaseg.config.run import DataConfig, MachineConfig, NetworkConfig, TrainingConfig
@@ -26,6 +28,8 @@ from scaseg.training.rows import read_rows
 CONTEXTS = ("none", "average", "sca")
 IMAGES, EPOCHS = 1200, 10  # what three trainings on two cores do in about two minutes
 POINTS = ((64, 10), (20, 60), (64, 72), (112, 84))  # (x, y): in the sky, and on the sand
+PREDICTED = 12  # scenes that are written as files, to be tried by hand
+SCENES, PREDICTIONS = "scenes", "predictions"
 EXPLAINED = 40  # scenes that are looked through for pictures and measured
 MARKER = "demo.json"  # the numbers; also says that a folder is a demo's
 
@@ -88,7 +92,8 @@ def run_demo(
         with progress_bar(f"evaluating {name}", len(test), shown=bars) as progress:
             judged = evaluate(model, test, machine=runs[name].machine, progress=progress)
         rows.append(_row(name, model, judged, folder))
-    say("looking at what decisions depend on")
+    say("predicting, and looking at what decisions depend on")
+    _predict(models[list(models)[-1]], folder)
     findings = _explain(models, rows)
     findings = replace(findings, seconds=time.monotonic() - begun)
     write_report(findings, folder)
@@ -97,6 +102,19 @@ def run_demo(
     plain |= {"occlusion": findings.occlusion.to_dict()}
     (folder / MARKER).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     return findings
+
+
+def _predict(model: Segmenter, folder: Path) -> None:
+    """Write some scenes as files, and what the model makes of them."""
+    scenes, predictions = folder / SCENES, folder / PREDICTIONS
+    for place in (scenes, predictions):
+        place.mkdir(exist_ok=True)
+    test = ContextScenesGlobal("test")
+    samples = [test[index] for index in range(PREDICTED)]
+    found = model.predict([sample.image for sample in samples])
+    for sample, segmentation in zip(samples, found, strict=True):
+        Image.fromarray(sample.image).save(scenes / f"{sample.name}.png")
+        segmentation.save(predictions / f"{sample.name}.png")
 
 
 def _explain(models: dict[str, Segmenter], rows: list[Row]) -> Findings:
@@ -142,7 +160,7 @@ def _open(folder: Path, *, overwrite: bool) -> None:
         raise ValueError(f"--out: {folder} is a file; give a folder")
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     ours = {f"{name}{end}" for name in CONTEXTS for end in ("", ".yaml", ".log")}
-    ours |= {MARKER, "report.html", "report.png", "picture.png"}
+    ours |= {MARKER, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS}
     others = [name for name in there if name not in ours]
     if others:
         raise ValueError(f"--out: {folder} holds {others[0]}, and no demo; give another folder")

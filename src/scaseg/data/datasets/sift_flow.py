@@ -39,7 +39,7 @@ class SiftFlow(PairedDataset):
     """
 
     folder: ClassVar[str] = "SemanticLabels"
-    names: ClassVar[tuple[str, ...]] = SEMANTIC
+    usual_classes: ClassVar[tuple[str, ...]] = SEMANTIC
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
@@ -54,9 +54,9 @@ class SiftFlow(PairedDataset):
                 found = read_names(labels / f"{name}.mat")
             except ValueError:
                 break  # without names; or torn, which reading its labels will tell
-            if len(found) == len(cls.names):
+            if len(found) == len(cls.usual_classes):
                 return found
-        return cls.names
+        return cls.usual_classes
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
@@ -74,8 +74,8 @@ class SiftFlow(PairedDataset):
         return pair_up(names, images, labels, ".mat")
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        table = np.array([IGNORE, *range(len(self.names))], np.int32)
-        fits = f"0 is unlabelled and 1 to {len(self.names)} are classes"
+        table = np.array([IGNORE, *range(len(self.usual_classes))], np.int32)
+        fits = f"0 is unlabelled and 1 to {len(self.usual_classes)} are classes"
         values = self.void_to_zero(read_label_map(path, "S"))
         return renumber(values, table, path, fits=fits, unlabelled=self.ignore_index)
 
@@ -93,7 +93,7 @@ class SiftFlowGeo(SiftFlow):
     """
 
     folder = "GeoLabels"
-    names = GEOMETRIC
+    usual_classes = GEOMETRIC
 
     def void_to_zero(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
         return np.where(values == -1, 0, values)

@@ -1,0 +1,47 @@
+"""The tables of README and docs are those of the CSVs beside them."""
+
+import pytest
+
+from scaseg.training.compare import markdown, summarise
+from scaseg.training.rows import read_rows
+from tests.docs.pages import ROOT
+
+RESULTS = ROOT / "docs" / "results" / "context_scenes"
+FLAVOURS = ("global", "selective")
+
+
+def summaries(flavour):
+    rows = read_rows(RESULTS / flavour / "results.csv")
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    assert all(sum(row["variant"] == name for row in rows) == 3 for name in names)  # seeds
+    return summarise(rows, names)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_page_on_scenes_has_the_table(flavour):
+    page = (ROOT / "docs" / "experiments" / "context_scenes.md").read_text(encoding="utf-8")
+    for line in markdown(summaries(flavour)).splitlines()[:-1]:
+        assert line in page
+
+
+def test_the_readme_has_the_scores():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    scores = {name: {} for name in FLAVOURS}
+    for flavour in FLAVOURS:
+        for row in summaries(flavour):
+            scores[flavour][row.name] = f"{row.mean['mIoU']:.1f} ± {row.spread['mIoU']:.1f}"
+    for name in ("none", "average", "sca", "dot"):
+        line = f"| `{name}` | {scores['global'][name]} | {scores['selective'][name]} |"
+        assert line in readme
+
+
+def test_the_orders_are_what_the_page_says():
+    """none < average < sca where one fact decides; a dynamic predictor best in the look-up."""
+    found = {row.name: row for row in summaries("global")}
+    for worse, better in (("none", "average"), ("average", "sca")):
+        gap = found[better].mean["mIoU"] - found[worse].mean["mIoU"]
+        assert gap > 3 * max(found[worse].spread["mIoU"], found[better].spread["mIoU"])
+    found = {row.name: row for row in summaries("selective")}
+    for other in ("none", "average", "sca"):
+        gap = found["dot"].mean["mIoU"] - found[other].mean["mIoU"]
+        assert gap > 3 * max(found["dot"].spread["mIoU"], found[other].spread["mIoU"])
