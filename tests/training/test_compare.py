@@ -53,7 +53,15 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
     first = capsys.readouterr()
     assert first.err == ""
     assert first.out == (out / "table.md").read_text()
+    _, maps = first.out.split("| context | entropy of a map |")
+    assert 0.5 < float(maps.split("| sca | ")[1].split(" |")[0]) <= 1
+    assert "| none |" not in maps  # it has no maps
     before = (out / "results.csv").read_text()
+    older = [line.rsplit(",", 3)[0] for line in before.splitlines()]  # before maps were measured
+    (out / "results.csv").write_text("\n".join(older) + "\n")
+    main([*common, "--contexts", "none,sca", "--seeds", "1", "--quiet"])
+    assert capsys.readouterr().out == first.out
+    assert (out / "results.csv").read_text() == before
     main([*common, "--contexts", "none,sca", "--seeds", "2"])
     assert "run 3 of 4: none, seed 1" in capsys.readouterr().err
     after = (out / "results.csv").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive
 from scaseg.cli.settings import add_settings, read_run
@@ -45,7 +46,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
         parser.error("--context: several are compared; use --contexts")
     run = read_run(options, options.recipe, parser)
 
-    from scaseg.training.compare import compare, markdown, read_variant
+    from scaseg.training.compare import TABLE, compare, read_variant
     from scaseg.training.loop import WorkError
 
     try:
@@ -54,7 +55,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
             parser.error(f"--contexts: {options.contexts!r}; give each once")
         if run.machine.devices * run.machine.nodes > 1:
             parser.error("--devices: a comparison runs in one process; use 1")
-        summaries = compare(
+        compare(
             run,
             variants,
             options.seeds,
@@ -67,4 +68,4 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
         parser.exit(1, f"error: {fault}; what is finished is kept in {options.out}\n")
     except ValueError as fault:
         parser.error(str(fault))
-    sys.stdout.write(markdown(summaries))
+    sys.stdout.write((Path(options.out) / TABLE).read_text(encoding="utf-8"))

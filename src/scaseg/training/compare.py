@@ -21,6 +21,7 @@ from scaseg.build import CONTEXTS, load_model
 from scaseg.config import RunConfig, save_recipe
 from scaseg.config.reading import parse
 from scaseg.figures import write_comparison
+from scaseg.training.compared_maps import MEASURES, maps_table, measure_maps
 from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
 from scaseg.training.folder import LAST, MODEL, RECIPE, whole_file
@@ -100,16 +101,18 @@ def compare(
         # only the first training loads is not counted as its memory
         train(_described(run, variant, first), None, fast_dev_run=True, quiet=True)
     _open(folder, run, write=True)
+    _complete(rows, run, folder, split)
     for number, (variant, seed) in enumerate(wanted, 1):
         if (variant.name, seed) in done:
             continue
         say(f"run {number} of {len(wanted)}: {variant.name}, seed {seed}")
         rows.append(_one(run, variant, seed, folder, split=split, quiet=quiet))
         write_rows(folder / RESULTS, rows)
+    write_rows(folder / RESULTS, rows)
     names = [variant.name for variant in variants]
     chosen = [row for row in rows if row["variant"] in names and int(row["seed"]) < first + seeds]
     summaries = summarise(chosen, names)
-    write_tables(summaries, folder)
+    write_tables(summaries, folder, maps_table(chosen, names))
     write_comparison({name: _values(chosen, name, "mIoU") for name in names}, folder / PICTURE)
     return summaries
 
@@ -167,10 +170,11 @@ def markdown(summaries: Sequence[Summary]) -> str:
     return "\n".join([*lines, "", note, ""])
 
 
-def write_tables(summaries: Sequence[Summary], folder: Path) -> None:
-    """Write table.md and table.csv."""
+def write_tables(summaries: Sequence[Summary], folder: Path, maps: str = "") -> None:
+    """Write table.md, with what was measured of the maps below, and table.csv."""
     with whole_file(folder / TABLE) as temporary:
-        temporary.write_text(markdown(summaries), encoding="utf-8")
+        text = markdown(summaries) + (f"\n{maps}" if maps else "")
+        temporary.write_text(text, encoding="utf-8")
     rows = []
     for one in summaries:
         row: dict[str, Any] = {"context": one.name, "runs": one.runs}
@@ -187,8 +191,7 @@ def _one(
     run: RunConfig, variant: Variant, seed: int, folder: Path, *, split: str | None, quiet: bool
 ) -> dict[str, Any]:
     """Train and judge one network; a run that was cut off goes on where it was."""
-    name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', variant.name)}-seed{seed}"
-    place = folder / "runs" / name
+    place = _place(folder, variant.name, seed)
     own = _described(run, variant, seed)
     resume = (place / LAST).is_file() and (place / RECIPE).is_file()
     with MemoryPeak() as peak:
@@ -206,7 +209,22 @@ def _one(
         "milliseconds": 1000 / speed,
         "mebibytes": None if resume else peak.mebibytes,  # a part of a run says little
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        **measure_maps(model, dataset),
     }
+
+
+def _complete(rows: list[dict[str, Any]], run: RunConfig, folder: Path, split: str | None) -> None:
+    """Add what rows of an earlier version lack: how selective their models are."""
+    for row in rows:
+        if "entropy" not in row:
+            place = _place(folder, row["variant"], int(row["seed"])) / MODEL
+            row |= dict.fromkeys(MEASURES)
+            if place.is_dir():
+                row |= measure_maps(load_model(place), evaluation_split(run.data, split)[0])
+
+
+def _place(folder: Path, variant: str, seed: int) -> Path:
+    return folder / "runs" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', variant)}-seed{seed}"
 
 
 def _described(run: RunConfig, variant: Variant, seed: int) -> RunConfig:
