@@ -33,7 +33,7 @@ def test_help_does_not_wait_for_torch():
     ("arguments", "message"),
     [
         ([], "error: the following arguments are required: COMMAND; see scaseg --help"),
-        (["frob"], "error: unknown command 'frob'; the commands are train, evaluate, "),
+        (["frob"], "error: unknown command 'frob'; the commands are demo, train, "),
         (["bench", "--sizes", "x"], "error: --sizes: 'x'; give whole numbers >= 1 separated"),
         (["bench", "--sizes", "64,,3"], "error: --sizes: '64,,3'; give whole numbers >= 1"),
         (["bench", "--channels", "0"], "error: --channels: '0'; give a whole number >= 1"),

@@ -216,14 +216,16 @@ and <b>sca</b>, whose neurons weigh the others by coefficients predicted from th
 $last's neuron in its middle depends on.</p>
 $picture
 <h2>What a neuron depends on</h2>
+<p>Four neurons of one scene, on one scale: the first in the sky, the others on the sand.</p>
 $maps
 <h2>Measured, not only admired</h2>
 <pre>$selectivity</pre>
 <pre>$occlusion</pre>
 <p class="small">Made by <code>scaseg demo</code> in $seconds s on this machine's CPU. The scenes
 are generated, seeded and the same everywhere; the models lie beside this page:
-<code>scaseg evaluate --model sca</code>. A single small context predictor ranks all neurons in one
-order (rank correlation 1): that is what the paper's formula can do, and here it is enough. Where
-every neuron needs a context of its own, see the documentation's page on context_scenes.</p>
+<code>scaseg evaluate --model sca</code>. The paper's predictor ranks the others in one order for
+all neurons (rank correlation 1, but for rounding); they differ in how sharply they choose. Here
+that is enough. Where every neuron needs a context of its own, see the documentation's page on
+context scenes.</p>
 </body></html>
 """
