@@ -19,6 +19,11 @@ from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
 from scaseg.models.backbones import Tiny
 
+# the first test scene of each: pixels of the classes, and the mean brightness
+EVERYBODYS = {
+    "context_scenes_global": ([2638, 1330, 162, 218, 176, 249, 0, 7515, 0, 0], 194.1),
+    "context_scenes_selective": ([3054, 324, 648, 972, 0, 1315, 2205, 3770, 0], 184.3),
+}
 FLAVOURS = pytest.mark.parametrize("flavour", GENERATED.values())
 
 
@@ -150,9 +155,23 @@ def test_prepare_writes_scenes_as_a_folder(tmp_path, monkeypatch, capsys):
 def test_prepare_wants_a_source_for_files_only(tmp_path, capsys):
     for words, said in (
         (["context_scenes_global", "photos", "out"], "SRC: photos, but context_scenes_global is"),
+        (["sift_flow", "--quiet", "a", "b", "out"], "FOLDER: 3 of them; give SRC and DST"),
         (["sift_flow", "out"], "DST: nothing; give the folder of sift_flow and one to write"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["data", "prepare", *words])
         assert stop.value.code == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_scenes_are_those_of_everybody_else():
+    """With the pinned versions, to the pixel; a change of the drawing wants another VERSION."""
+    found = {}
+    for name, flavour in GENERATED.items():
+        sample = flavour("test")[0]
+        found[name] = (
+            np.bincount(sample.labels.ravel(), minlength=len(flavour.classes)).tolist(),
+            round(float(sample.image.mean()), 1),
+        )
+    assert context_scenes.VERSION == 1
+    assert found == EVERYBODYS

@@ -134,3 +134,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         save_figure(figure, path)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("size", [(1, 300), (300, 1)])
+def test_strips_have_class_maps_too(size):
+    pixels_of(draw_dependency_maps(class_maps(small_model("dot"), photograph(*size)), width=4))

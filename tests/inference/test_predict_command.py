@@ -18,7 +18,7 @@ from scaseg.cli import main
 from scaseg.data.files import read_image, read_labels
 from scaseg.inference import TestTime
 from scaseg.inference.listing import listed
-from scaseg.inference.writing import LEFTOVER
+from scaseg.whole_files import LEFTOVER
 from tests.inference.models import picture
 
 CLASSES = ("sky", "tree", "road")
@@ -205,7 +205,7 @@ def test_two_photographs_of_one_name_are_refused(photos, model, tmp_path, capsys
         (["empty"], "empty: holds no photographs; files .jpg"),
         (["photos", "--window", "9"], "window is 9; give at least 16"),
         (["photos", "--window", "32", "--overlap", "32"], "overlap is 32"),
-        (["photos", "--device", "cuda"], "--device: cuda is not there"),
+        (["photos", "--device", "cuda"], "--device: cuda is not available"),
         (["photos", "--workers", "0"], "--workers: '0'; give a whole number >= 1"),
     ],
 )
@@ -223,7 +223,8 @@ def test_bad_input_writes_nothing(arguments, message, photos, model, tmp_path, c
 
 def test_a_model_that_is_none(photos, tmp_path, capsys):
     said = refused(capsys, photos, model=str(tmp_path / "none"), out=tmp_path / "out")
-    assert "none: has no config.json" in said
+    assert "--model: " in said
+    assert "none: no such folder; give a run folder" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -419,3 +420,28 @@ def test_help_has_an_example(capsys):
     with pytest.raises(SystemExit):
         main(["predict", "--help"])
     assert "scaseg predict photos --model" in capsys.readouterr().out
+
+
+def test_a_pattern_does_not_find_its_own_results(photos, model):
+    predict(f"{photos}/**/*.png", model=model, out=photos / "labels")
+    assert written(photos / "labels") == ["a/two.png"]
+    predict(f"{photos}/**/*.png", "--overwrite", model=model, out=photos / "labels")
+    assert written(photos / "labels") == ["a/two.png"]
+
+
+def test_a_photograph_is_never_replaced_by_its_labels(photos, model, capsys):
+    before = (photos / "a" / "two.png").read_bytes()
+    for argument in (photos / "a" / "two.png", f"{photos}/a/*.png"):
+        for how in ("--overwrite", "--skip-existing"):
+            said = refused(capsys, argument, how, model=model, out=photos / "a")
+            assert "would replace the photograph" in said or "matches no photograph" in said
+    assert (photos / "a" / "two.png").read_bytes() == before
+
+
+def test_a_run_that_was_cut_off_has_a_model(photos, model, tmp_path):
+    best = tmp_path / "run" / "checkpoints" / "best"
+    best.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (best / name).write_bytes((Path(model) / name).read_bytes())
+    predict(photos / "one.jpg", model=str(tmp_path / "run"), out=tmp_path / "out")
+    assert written(tmp_path / "out") == ["one.png"]

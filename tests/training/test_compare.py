@@ -72,6 +72,10 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == {
         *("recipe.yaml", "results.csv", "table.md", "table.csv", "compare.png", "runs")
     }
+    main([*common, "--contexts", "none,sca", "--seeds", "2", "--split", "train", "--quiet"])
+    judged = (out / "results.csv").read_text()  # no training again, and no number of before
+    assert "the training images" in judged
+    assert "held out" not in judged
     with pytest.raises(SystemExit) as stop:
         main([*common, "--epochs", "2", "--contexts", "none"])
     assert stop.value.code == 2

@@ -103,13 +103,13 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
         "name", metavar="NAME", help="which data set it is, as `scaseg data list` names it"
     )
     parser.add_argument(
-        "source",
+        "folders",
         type=Path,
-        nargs="?",
-        metavar="SRC",
-        help="the folder of the data set; none for generated scenes",
+        nargs="+",
+        metavar="FOLDER",
+        help="SRC DST: the folder of the data set, and the one to write; DST alone for generated "
+        "scenes",
     )
-    parser.add_argument("destination", type=Path, metavar="DST", help="the folder to write")
     _add_workers(parser, "4")
     parser.add_argument("--quiet", action="store_true", help="print nothing, no progress")
     parser.set_defaults(run=_prepare)
@@ -196,13 +196,17 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.build import GENERATED
 
     generated = options.name in GENERATED
-    if generated and options.source is not None:
-        parser.error(f"SRC: {options.source}, but {options.name} is generated; give DST alone")
+    *sources, destination = options.folders
+    if len(sources) > 1:
+        parser.error(f"FOLDER: {len(options.folders)} of them; give SRC and DST")
+    source = sources[0] if sources else None
+    if generated and source is not None:
+        parser.error(f"SRC: {source}, but {options.name} is generated; give DST alone")
     dataset = GENERATED[options.name] if generated else _dataset("NAME", options.name, parser)
     if not generated:
-        if options.source is None:
+        if source is None:
             parser.error(f"DST: nothing; give the folder of {options.name} and one to write")
-        _require_folder(options.source, parser)
+        _require_folder(source, parser)
 
     from scaseg.data.prepare import prepare
     from scaseg.progress import progress_bar
@@ -210,9 +214,7 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
     workers = {} if options.workers is None else {"workers": options.workers}
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
-            written = prepare(
-                dataset, options.source, options.destination, progress=progress, **workers
-            )
+            written = prepare(dataset, source, destination, progress=progress, **workers)
     except ValueError as fault:
         first, *problems = str(fault).split("\n")
         if not problems:
@@ -220,11 +222,11 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
         _print("\n".join(problems))  # of single files: found at work, and all others are done
         parser.exit(1, f"error: {first}\n")
     except OSError as fault:  # a full disk, a folder that may not be written to
-        parser.exit(1, f"error: {options.destination}: {fault}; what is written is kept\n")
+        parser.exit(1, f"error: {destination}: {fault}; what is written is kept\n")
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
         done = f"{written.copied} pairs written, {written.skipped} were there"
-        _print(f"{options.destination}: {counts}; {done}")
+        _print(f"{destination}: {counts}; {done}")
 
 
 def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:

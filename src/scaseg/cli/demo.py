@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,4 +62,5 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
         f"report:  {folder / PAGE} (opens in any browser, offline; {REPORT_PICTURE}: as a picture)"
     )
     model = folder / findings.names[1]
-    print(f"try:     scaseg explain {scene} --model {model} --point 64,72 --out why.png")
+    words = ["scaseg", "explain", str(scene), "--model", str(model), "--point", "64,72"]
+    print(f"try:     {shlex.join([*words, '--out', 'why.png'])}")

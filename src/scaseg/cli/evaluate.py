@@ -52,7 +52,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.inference import TestTime
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
-    from scaseg.training.evaluation import data_of, evaluate
+    from scaseg.training.evaluation import data_of, evaluate, trained_on
     from scaseg.training.folder import find_model
     from scaseg.training.loop import WorkError, is_first_process
 
@@ -69,8 +69,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         run = load_recipe(None, overrides | options.config_keys, data=data)
         if run.data.root is None and not run.data.is_generated:
             parser.error("--data: nothing; say where the photographs and labels are")
-        trained_on = model.config.training.get("recipe", {}).get("data", {}).get("root")
-        dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on)
+        dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on(model))
         if options.out is not None and is_first_process():
             Path(options.out).mkdir(parents=True, exist_ok=True)  # fails now, not after the work
         shown = is_first_process() and not (options.json or options.quiet)

@@ -85,7 +85,7 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
         parser.error(str(fault))
     except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
         said = " ".join(str(fault).split())[:200] or type(fault).__name__
-        what = options.image or options.data
+        what = options.image or options.data or "the data"
         parser.exit(1, f"error: {what}: could not be explained ({said}); try a smaller one\n")
     if figure is not None:
         from scaseg.explain import save_figure

@@ -71,11 +71,10 @@ def _look_through(
 def _dataset(options: argparse.Namespace, model: Segmenter) -> LabelledImages:
     """Open the split to look through, its labels read as in the model's training."""
     from scaseg.training.data import evaluation_split  # Lightning: seconds
-    from scaseg.training.evaluation import data_of
+    from scaseg.training.evaluation import data_of, trained_on
 
-    trained_on = model.config.training.get("recipe", {}).get("data", {}).get("root")
     dataset, said = evaluation_split(
-        data_of(model, options.data), options.split, trained_on=trained_on
+        data_of(model, options.data), options.split, trained_on=trained_on(model)
     )
     if dataset.classes not in (None, model.config.classes):
         raise ValueError(

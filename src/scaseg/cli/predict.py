@@ -134,7 +134,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.build import load_model
+    from scaseg.cli.loading import load
     from scaseg.inference import TestTime
     from scaseg.inference.job import Options, WorkError, predict_files, usual_workers
     from scaseg.nn.gathering import GatheredContext
@@ -150,7 +150,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
             overlap,
             options.context_scope,
         )
-        model = load_model(options.model).to(_device(options.device))
+        model = load("--model", options.model, options.device)
         if how.window is not None and how.context_scope == "image":
             GatheredContext(model.context)  # refuses what cannot be gathered, before any work
         options.out.mkdir(parents=True, exist_ok=True)
@@ -184,22 +184,6 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         print(_summary(tally, there, options.out))
     if tally.bad and not tally.done:
         parser.exit(1, f"error: none of {tally.bad} photographs could be read\n")
-
-
-def _device(name: str) -> str:
-    import torch
-
-    there = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
-    if name == "auto":
-        return next(kind for kind, is_there in there.items() if is_there)
-    if not there[name]:
-        found = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise ValueError(f"--device: {name} is not there; this machine has {found}")
-    return name
 
 
 def _say(line: str) -> None:

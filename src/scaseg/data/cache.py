@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.sample import Sample
+from scaseg.whole_files import whole_file
 
 
 class RamCache:
@@ -74,14 +73,8 @@ class DiskCache:
 
 def _write(path: Path, array: NDArray[np.generic]) -> None:
     """Write a file that appears whole or not at all: several processes may write it at once."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
+        np.save(file, array)
 
 
 def _bytes_needed(dataset: LabelledImages) -> int:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from scaseg.data.datasets.context_scenes import ContextScenes
+from scaseg.data.datasets.context_scenes import VERSION, ContextScenes
 from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
+from scaseg.whole_files import take_place
 
 MARKER = ".scaseg-prepare.json"  # whose folder this is: the data set, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")
@@ -126,7 +127,9 @@ def _claim(
     marker = destination / MARKER
     mine = {
         "dataset": dataset.__name__,
-        "source": None if source is None else str(Path(source).resolve()),
+        "source": f"generated, version {VERSION}"
+        if source is None
+        else str(Path(source).resolve()),
         "classes": None if classes is None else list(classes),
     }
     if destination.exists() and not destination.is_dir():
@@ -236,9 +239,11 @@ def _write_text(path: Path, text: str) -> None:
 def _in_place_of(path: Path) -> Iterator[Path]:
     """Give a temporary name beside a file, and put it in the file's place once it is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")  # data sets pass over names with a dot
+    # always the same name: the next run writes over what a killed one left. Data sets pass over
+    # names with a dot
+    partial = path.with_name(f".{path.name}.partial")
     try:
         yield partial
-        os.replace(partial, path)
+        take_place(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -107,8 +107,8 @@ def _in_words(findings: Findings) -> str:
     first, last = (by_name[name] for name in findings.names)
     drop = findings.occlusion
     return (
-        f"On scenes that no network has seen, {first.context} gets {first.sand:.0f} % of the sand "
-        f"right (intersection over union) and {last.context} {last.sand:.0f} %. Take away the "
+        f"On scenes that no network has seen, {first.context} has a mean IoU of {first.sand:.0f} "
+        f"on sand, {last.context} {last.sand:.0f}. Take away the "
         f"{_percent(drop.removed)} % of the neurons that a map of {last.context} points to, "
         f"and the probability of the decision falls by {_percent(drop.pointed)} points; take "
         f"away as many at random, and it falls by {_percent(drop.random)}."
@@ -207,8 +207,9 @@ _PAGE = """<!doctype html>
 paler than it. The real one decides for all of the sand: a cactus makes it <em>desert</em>, a boat
 <em>beach</em>, a palm <em>oasis</em>, a tent <em>camp</em>. The sand itself looks alike in all of
 them, so a network without context can only guess. Three networks were trained, the same but for
-their context: <b>none</b>; the plain <b>average</b> of all other neurons, which the mirages drown;
-and <b>sca</b>, whose neurons weigh the others by coefficients predicted from the image.</p>
+their context: <b>none</b>; the plain <b>average</b> of all other neurons, which the mirages
+disturb; and <b>sca</b>, whose neurons weigh the others by coefficients predicted from the
+image.</p>
 <div class="scroll">$table</div>
 <p>$said</p>
 <h2>Where $last is right and $first is not</h2>

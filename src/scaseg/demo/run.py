@@ -31,7 +31,7 @@ POINTS = ((64, 10), (20, 60), (64, 72), (112, 84))  # (x, y): in the sky, and on
 PREDICTED = 12  # scenes that are written as files, to be tried by hand
 SCENES, PREDICTIONS = "scenes", "predictions"
 EXPLAINED = 40  # scenes that are looked through for pictures and measured
-MARKER = "demo.json"  # the numbers; also says that a folder is a demo's
+NUMBERS = "demo.json"
 
 Say = Callable[[str], None]
 
@@ -74,6 +74,9 @@ def run_demo(
 
     ValueError where the folder holds something else; WorkError where a training fails.
     """
+    most = len(ContextScenesGlobal("train"))
+    if images > most:
+        raise ValueError(f"--images: {images}; there are {most} training scenes")
     folder = Path(out)
     _open(folder, overwrite=overwrite)
     begun = time.monotonic()
@@ -100,7 +103,7 @@ def run_demo(
     plain = {"contexts": [row._asdict() for row in rows], "seconds": findings.seconds}
     plain |= {"selectivity": findings.selectivity.to_dict()}
     plain |= {"occlusion": findings.occlusion.to_dict()}
-    (folder / MARKER).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    (folder / NUMBERS).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     return findings
 
 
@@ -159,8 +162,9 @@ def _open(folder: Path, *, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out: {folder} is a file; give a folder")
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    there = [name for name in there if not name.startswith(".")]  # a system's own
     ours = {f"{name}{end}" for name in CONTEXTS for end in ("", ".yaml", ".log")}
-    ours |= {MARKER, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS}
+    ours |= {NUMBERS, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS}
     others = [name for name in there if name not in ours]
     if others:
         raise ValueError(f"--out: {folder} holds {others[0]}, and no demo; give another folder")

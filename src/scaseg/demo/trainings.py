@@ -55,6 +55,7 @@ def cores() -> int:
 
 
 def _start(run: RunConfig, folder: Path, name: str, threads: int) -> subprocess.Popen[str]:
+    (folder / name / METRICS).unlink(missing_ok=True)  # an earlier demo's: not this one's progress
     recipe = folder / f"{name}.yaml"
     save_recipe(run, recipe)
     command = [sys.executable, "-m", "scaseg.cli", "train", str(recipe)]

@@ -154,6 +154,8 @@ def outline(axes: Axes, region: NDArray[np.bool_], grid: NeuronGrid) -> None:
     if region.all() or not region.any():
         return
     rows, columns = (min(side, 400) for side in grid.photograph)
+    if min(rows, columns) < 2:  # a strip has no line around it
+        return
     inside = grid.on_photograph(region.astype(np.float32), (rows, columns))
     height, width = grid.photograph
     x = (np.arange(columns) + 0.5) * width / columns - 0.5

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from scaseg.explain.maps import DependencyMaps
+from scaseg.whole_files import whole_file
 
 FORMATS = ("png", "pdf", "svg")
 
@@ -22,7 +19,7 @@ def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) 
     kind = format or path.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise ValueError(f"{path}: unknown format {kind!r}; give {', '.join(FORMATS)}")
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         figure.savefig(temporary, format=kind)
 
 
@@ -45,16 +42,5 @@ def save_maps(maps: DependencyMaps, path: str | Path) -> None:
     }
     if maps.regions is not None:
         arrays["regions"] = maps.regions
-    with _whole(Path(path)) as temporary, temporary.open("wb") as file:
+    with whole_file(Path(path)) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """Give a file beside `path` that takes its place when it is written."""
-    temporary = path.parent / f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

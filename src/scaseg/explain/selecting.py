@@ -87,7 +87,7 @@ def selectivity(
         total = seen.grid.map[0] * seen.grid.map[1]
         chosen = np.sort(random.permutation(total)[: max(2, neurons)])
         targets = torch.from_numpy(chosen).to(seen.features.device)
-        rows = shares(dependency, seen.features, targets).double().cpu().numpy()  # (P, n)
+        rows = shares(dependency, seen.features, targets).cpu().double().numpy()  # (P, n)
         classes = decide(model, seen.features).flatten().numpy()
         values = _of_neurons(rows, chosen, classes) | _of_pairs(rows, chosen, pairs, random)
         for name, value in values.items():

@@ -127,6 +127,7 @@ def predict_files(
                 while pending:
                     written(pending.popleft())
             finally:
+                writer.shutdown(cancel_futures=True)  # it may be at work on these files
                 for file in files.values():
                     file.drop()
     tally.seconds = time.monotonic() - began

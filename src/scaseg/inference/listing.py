@@ -70,6 +70,8 @@ def _of(argument: str, out: Path) -> Iterator[Listed]:
         for match in glob.iglob(argument, recursive=True):
             if Path(match).is_dir():
                 continue  # folders are named, not matched: `photos/**` would list them twice
+            if out in Path(match).resolve().parents:
+                continue  # a result of this very run, or of one before
             if Path(match).suffix.lower() in IMAGE_SUFFIXES:
                 relative = PurePath(match).relative_to(root)
                 yield Listed(Path(match), relative.with_name(PurePath(match).stem))

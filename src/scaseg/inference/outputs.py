@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from scaseg.inference.listing import Listed
 from scaseg.inference.segmentation import Segmentation
-from scaseg.inference.writing import LEFTOVER, take_place, temporary_beside, whole_file
+from scaseg.whole_files import LEFTOVER, take_place, temporary_beside, whole_file
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
-JPEG_SIDE = 60_000  # the format ends at 65,535, and a legend may follow
+JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
 
 
@@ -78,6 +78,7 @@ class Outputs:
         name = photograph.name
         if self.overlay:
             picture = found.overlay(legend=True, most=JPEG_SIDE)
+            picture.thumbnail((JPEG_SIDE, JPEG_SIDE))  # its legend may be long
             with whole_file(self.path(name, OVERLAY)) as file:
                 picture.save(file, format="JPEG", quality=92, subsampling=0)
         if self.areas:
@@ -99,6 +100,10 @@ def check_outputs(
     to_do = done = 0
     taken: set[int] = set()
     for photograph in photographs:
+        if photograph.path.resolve() in [path.resolve() for path in outputs.paths(photograph.name)]:
+            raise ValueError(
+                f"--out: would replace the photograph {photograph.path}; give another folder"
+            )
         names = [photograph.name]
         if outputs.overlay:
             names.append(photograph.name.with_name(photograph.name.name + ".overlay"))

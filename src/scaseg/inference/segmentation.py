@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.inference.legend import with_legend
-from scaseg.inference.writing import whole_file
 from scaseg.palette import default_palette, overlay
+from scaseg.whole_files import whole_file
 
 
 @dataclass(eq=False)

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import CONFIG, read_config
-from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS, whole_file
+from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS
 from scaseg.training.rows import Row, read_rows, write_rows
 from scaseg.training.task import SegmentationTask, refuse_to_diverge
+from scaseg.whole_files import whole_file
 
 
 class MetricsTable(Callback):

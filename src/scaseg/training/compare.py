@@ -21,13 +21,16 @@ from scaseg.build import CONTEXTS, load_model
 from scaseg.config import RunConfig, save_recipe
 from scaseg.config.reading import parse
 from scaseg.figures import write_comparison
+from scaseg.models import Segmenter
 from scaseg.training.compared_maps import MEASURES, maps_table, measure_maps
 from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
-from scaseg.training.folder import LAST, MODEL, RECIPE, whole_file
+from scaseg.training.folder import LAST, MODEL, RECIPE
+from scaseg.training.loop import check_device
 from scaseg.training.memory_peak import MemoryPeak
 from scaseg.training.rows import read_rows, write_rows
 from scaseg.training.run import train
+from scaseg.whole_files import whole_file
 
 RESULTS, TABLE, CSV_TABLE, PICTURE = "results.csv", "table.md", "table.csv", "compare.png"
 METRICS = ("PPA", "CAA", "mIoU")
@@ -101,7 +104,7 @@ def compare(
         # only the first training loads is not counted as its memory
         train(_described(run, variant, first), None, fast_dev_run=True, quiet=True)
     _open(folder, run, write=True)
-    _complete(rows, run, folder, split)
+    _judge_again(rows, run, folder, split)
     for number, (variant, seed) in enumerate(wanted, 1):
         if (variant.name, seed) in done:
             continue
@@ -194,33 +197,41 @@ def _one(
     place = _place(folder, variant.name, seed)
     own = _described(run, variant, seed)
     resume = (place / LAST).is_file() and (place / RECIPE).is_file()
-    with MemoryPeak() as peak:
+    device = check_device(own.machine)
+    with MemoryPeak(device) as peak:
         result = train(own, place, resume=resume, overwrite=not resume, quiet=quiet)
     model = load_model(place / MODEL)
-    dataset, _ = evaluation_split(own.data, split)
-    judged = evaluate(model, dataset, machine=replace(own.machine, devices=1, nodes=1))
     speed = statistics.median(float(row["images_per_second"]) for row in result.rows)
     return {
         "variant": variant.name,
         "seed": seed,
-        **judged.scores.summary(),
-        "images": judged.images,
+        **_judge(model, run, split),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "milliseconds": 1000 / speed,
         "mebibytes": None if resume else peak.mebibytes,  # a part of a run says little
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        **measure_maps(model, dataset),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
     }
 
 
-def _complete(rows: list[dict[str, Any]], run: RunConfig, folder: Path, split: str | None) -> None:
-    """Add what rows of an earlier version lack: how selective their models are."""
+def _judge(model: Segmenter, run: RunConfig, split: str | None) -> dict[str, Any]:
+    """What a model is worth on a split, and how selective it is there."""
+    dataset, said = evaluation_split(run.data, split)
+    judged = evaluate(model, dataset, machine=replace(run.machine, devices=1, nodes=1))
+    scores = {**judged.scores.summary(), "images": judged.images, "split": said}
+    return scores | measure_maps(model, dataset)
+
+
+def _judge_again(
+    rows: list[dict[str, Any]], run: RunConfig, folder: Path, split: str | None
+) -> None:
+    """Bring finished runs up to date: judged on another split, or by an earlier version."""
+    said = evaluation_split(run.data, split)[1] if rows else ""
     for row in rows:
-        if "entropy" not in row:
-            place = _place(folder, row["variant"], int(row["seed"])) / MODEL
-            row |= dict.fromkeys(MEASURES)
-            if place.is_dir():
-                row |= measure_maps(load_model(place), evaluation_split(run.data, split)[0])
+        place = _place(folder, row["variant"], int(row["seed"])) / MODEL
+        if (row.get("split"), "entropy" in row) != (said, True) and place.is_dir():
+            row |= _judge(load_model(place), run, split)
+        for name in ("split", *MEASURES):
+            row.setdefault(name, None)
 
 
 def _place(folder: Path, variant: str, seed: int) -> Path:

@@ -22,8 +22,9 @@ def measure_maps(model: Segmenter, dataset: LabelledImages) -> dict[str, float |
     """Measure the maps of a model on a few images, evenly spread; nothing without a context."""
     if model.config.context == "none":
         return dict.fromkeys(MEASURES)
-    chosen = range(0, len(dataset), max(1, len(dataset) // IMAGES))
-    found = selectivity(model, (dataset[index].image for index in list(chosen)[:IMAGES]))
+    count = min(IMAGES, len(dataset))
+    chosen = (index * len(dataset) // count for index in range(count))
+    found = selectivity(model, (dataset[index].image for index in chosen))
     return {name: getattr(found, name).mean for name in MEASURES}
 
 

@@ -38,8 +38,9 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
     both = set(train.names) & set(val.names) if val else set()
     if both and config.val != config.train:
         raise ValueError(
-            f"{config.root}: {min(both)!r} is in {config.train} and in validation, {len(both)} in "
-            "all; a photograph that was trained on says nothing, take it out of one list"
+            f"{config.root or config.name}: {min(both)!r} is in {config.train} and in validation, "
+            f"{len(both)} in all; a photograph that was trained on says nothing, take it out of "
+            "one list"
         )
     pixels = None
     if train.classes is None or run.training.class_weights != "none":

@@ -100,6 +100,15 @@ def data_of(model: Segmenter, root: str | None) -> DataConfig:
     return replace(config, root=root if root is not None else config.root)
 
 
+def trained_on(model: Segmenter) -> str | None:
+    """Where the photographs of a model's training lie; None where nobody knows."""
+    recorded = model.config.training.get("recipe", {}).get("data", {})
+    if str(recorded.get("name")).startswith("context_scenes_"):
+        return "generated scenes"  # no folder on disk is that
+    root = recorded.get("root")
+    return None if root is None else str(root)
+
+
 def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:
     """Refuse data whose classes are others, or in another order: every number would be wrong."""
     own, theirs = model.config.classes, dataset.classes

@@ -13,18 +13,17 @@ from __future__ import annotations
 import json
 import os
 import platform
-import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import scaseg
+from scaseg.whole_files import whole_file
 
 RECIPE, ENVIRONMENT, PIXELS = "recipe.yaml", "environment.json", "class_pixels.json"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
@@ -113,20 +112,6 @@ def write_json(path: Path, value: Any) -> None:
     with whole_file(path) as temporary:
         text = json.dumps(value, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Give a temporary file beside `path` that takes its place, on the disk, when it is written."""
-    # not mkstemp: its files are for nobody else's eyes, and colleagues read each other's runs
-    temporary = path.parent / f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _version(package: str) -> str | None:

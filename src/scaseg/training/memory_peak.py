@@ -11,16 +11,17 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class MemoryPeak:
-    """Within `with`, the largest memory in use: of the GPU, or where there is none of the process.
+    """Within `with`, the largest memory in use: of the GPU that is worked on, else of the process.
 
     `mebibytes` is what came on top of what was in use before; None where nobody knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self.on_gpu = device == "cuda"
         self.mebibytes: float | None = None
 
     def __enter__(self) -> MemoryPeak:
-        if torch.cuda.is_available():
+        if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
             self._before: float | None = torch.cuda.memory_allocated() / 2**20
             return self
@@ -39,10 +40,7 @@ class MemoryPeak:
     ) -> None:
         if self._before is None:
             return
-        if torch.cuda.is_available():
-            peak = torch.cuda.max_memory_allocated() / 2**20
-        else:
-            peak = _status("VmHWM")
+        peak = torch.cuda.max_memory_allocated() / 2**20 if self.on_gpu else _status("VmHWM")
         self.mebibytes = max(0.0, peak - self._before)
 
 

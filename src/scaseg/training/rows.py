@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scaseg.training.folder import whole_file
+from scaseg.whole_files import whole_file
 
 Row = dict[str, Any]
 

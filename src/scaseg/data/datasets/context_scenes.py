@@ -16,6 +16,7 @@ from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Scene
 
 HEIGHT, WIDTH = 96, 128
+VERSION = 1  # of the drawing: another where the same (split, index) gives another scene
 SPLITS = {"train": 2000, "val": 200, "test": 400}
 
 
@@ -63,7 +64,7 @@ class ContextScenes(LabelledImages):
         return HEIGHT, WIDTH
 
     def fingerprint(self, index: int) -> str:
-        return repr((type(self).__name__, HEIGHT, WIDTH, self.scenes[index]))
+        return repr((type(self).__name__, VERSION, HEIGHT, WIDTH, self.scenes[index]))
 
 
 class ContextScenesGlobal(ContextScenes):

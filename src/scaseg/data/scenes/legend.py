@@ -35,7 +35,7 @@ TAGS = len(GROUNDS) * len(DOTS)  # 36, with 4 crops each: 144 facts that a legen
 
 FIELDS = (4, 6)
 MORE_SIGNS = (0, 2)  # for tags that no field has
-SIGN = 18  # pixels of a sign, each way: one neuron of the backbone sees all of it
+SIGN = 18  # pixels of a sign, each way: within what a neuron of the backbone sees, or nearly
 LEGEND, EDGE = 44, 3  # width of the legend, and of the paper's edge around the fields
 PITCH, DOT, INK = 6, 1.6, (90, 84, 70)  # distance and radius of dots, colour of lines
 

@@ -1,0 +1,43 @@
+"""Files that appear whole or not at all, whenever the power fails."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# What a killed run leaves behind begins so, with its machine and process; nothing of a user's does
+LEFTOVER = ".scaseg-"
+
+
+@contextmanager
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Give a temporary file beside `path` that takes its place when it is written.
+
+    durable: on the disk, not only in the system's memory; what can be made again need not be.
+    """
+    temporary = temporary_beside(path)
+    try:
+        yield temporary
+        take_place(temporary, path, durable=durable)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(path: Path) -> Path:
+    """Name a file that nobody else writes, in the folder of `path`."""
+    # not mkstemp: its files are for nobody else's eyes, and colleagues read each other's runs
+    # .part: torch.save refuses a name that ends before its first dot
+    name = f"{LEFTOVER}{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.part"
+    return path.parent / name
+
+
+def take_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
+    """Rename a finished file, once its contents are on the disk."""
+    if durable:
+        with temporary.open("rb+") as file:  # Windows flushes only what may be written
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
