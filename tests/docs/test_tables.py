@@ -37,11 +37,13 @@ def test_the_readme_has_the_scores():
 
 def test_the_orders_are_what_the_page_says():
     """none < average < sca where one fact decides; a dynamic predictor best in the look-up."""
-    found = {row.name: row for row in summaries("global")}
-    for worse, better in (("none", "average"), ("average", "sca")):
-        gap = found[better].mean["mIoU"] - found[worse].mean["mIoU"]
-        assert gap > 3 * max(found[worse].spread["mIoU"], found[better].spread["mIoU"])
-    found = {row.name: row for row in summaries("selective")}
-    for other in ("none", "average", "sca"):
-        gap = found["dot"].mean["mIoU"] - found[other].mean["mIoU"]
-        assert gap > 3 * max(found["dot"].spread["mIoU"], found[other].spread["mIoU"])
+    orders = {"global": ["none < average", "average < sca"]}
+    orders["selective"] = [f"{other} < dot" for other in ("none", "average", "sca")]
+    for flavour, claims in orders.items():
+        rows = read_rows(RESULTS / flavour / "results.csv")
+        for claim in claims:
+            worse, better = (
+                [float(row["mIoU"]) for row in rows if row["variant"] == name]
+                for name in claim.split(" < ")
+            )
+            assert max(worse) < min(better), claim  # whichever seeds are taken
