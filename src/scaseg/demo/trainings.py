@@ -55,7 +55,8 @@ def cores() -> int:
 
 
 def _start(run: RunConfig, folder: Path, name: str, threads: int) -> subprocess.Popen[str]:
-    (folder / name / METRICS).unlink(missing_ok=True)  # an earlier demo's: not this one's progress
+    if (folder / name / METRICS).is_file():
+        (folder / name / METRICS).unlink()  # an earlier demo's is not this one's progress
     recipe = folder / f"{name}.yaml"
     save_recipe(run, recipe)
     command = [sys.executable, "-m", "scaseg.cli", "train", str(recipe)]
