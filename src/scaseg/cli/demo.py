@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,5 +63,7 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
         f"report:  {folder / PAGE} (opens in any browser, offline; {REPORT_PICTURE}: as a picture)"
     )
     model = folder / findings.names[1]
-    words = ["scaseg", "explain", str(scene), "--model", str(model), "--point", "64,72"]
+    # as it was called: a .venv need not be active
+    program = "scaseg" if shutil.which("scaseg") else os.path.relpath(sys.argv[0])
+    words = [program, "explain", str(scene), "--model", str(model), "--point", "64,72"]
     print(f"try:     {shlex.join([*words, '--out', 'why.png'])}")
