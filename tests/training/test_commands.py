@@ -74,7 +74,8 @@ def test_json_is_all_that_is_printed(trained, scenes, tmp_path, capsys):
 def test_more_looks_at_each_photograph(trained, capsys):
     common = ("evaluate", "--model", str(trained), "--device", "cpu", "--workers", "0", "--json")
     found = []
-    for more in ((), ("--tta",), ("--window", "24"), ("--scales", "0.5,1.5")):
+    image = ("--window", "24", "--context-scope", "image")
+    for more in ((), ("--tta",), ("--window", "24"), image, ("--scales", "0.5,1.5")):
         main([*common, *more])
         found.append(json.loads(capsys.readouterr().out)["PPA"])
     assert len(set(found)) > 1

@@ -42,6 +42,13 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     group.add_argument(
         "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
     )
+    group.add_argument(
+        "--context-scope",
+        choices=("window", "image"),
+        default="window",
+        help="with --window: context from each window alone, or, in a second pass, from all of "
+        "the photograph (%(default)s)",
+    )
     add_machine(parser)
     parser.set_defaults(run=_evaluate, takes_keys=True)
 
@@ -50,6 +57,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.build import load_model
     from scaseg.config import load_recipe
     from scaseg.inference import TestTime
+    from scaseg.nn.gathering import GatheredContext
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
     from scaseg.training.evaluation import data_of, evaluate, trained_on
@@ -63,8 +71,12 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         overlap = options.overlap
         if overlap is None:
             overlap = min(64, (options.window or 128) // 2)
-        test_time = TestTime(scales, options.flip or options.tta, options.window, overlap)
+        test_time = TestTime(
+            scales, options.flip or options.tta, options.window, overlap, options.context_scope
+        )
         model = load_model(find_model(options.model))
+        if test_time.window is not None and test_time.context_scope == "image":
+            GatheredContext(model.context)  # refuses what cannot be gathered, before any work
         data = data_of(model, options.data)
         run = load_recipe(None, overrides | options.config_keys, data=data)
         if run.data.root is None and not run.data.is_generated:
