@@ -46,7 +46,7 @@ def test_the_page_needs_no_network(demo):
     for source in re.findall(r'(?:src|href)="([^"]*)"', page):
         assert source.startswith("data:image/png;base64,")
         Image.open(BytesIO(base64.b64decode(source.partition(",")[2]))).verify()
-    assert page.count("<tr>") == 4
+    assert page.count("<tr") == 4
     with Image.open(demo / "report.png") as picture:
         assert picture.width == 1500
 

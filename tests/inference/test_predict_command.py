@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -445,3 +446,21 @@ def test_a_run_that_was_cut_off_has_a_model(photos, model, tmp_path):
         (best / name).write_bytes((Path(model) / name).read_bytes())
     predict(photos / "one.jpg", model=str(tmp_path / "run"), out=tmp_path / "out")
     assert written(tmp_path / "out") == ["one.png"]
+
+
+def test_what_means_nothing_without_windows(photos, model, tmp_path, capsys):
+    for option, value in (("--overlap", "32"), ("--context-scope", "image")):
+        said = refused(capsys, photos, option, value, model=model, out=tmp_path / "out")
+        assert f"{option}: {value}, but there are no windows; add --window 512" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_window_for_a_model_that_fits_its_photographs(photos, tmp_path, capsys):
+    made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
+    made.config = replace(made.config, fit=(24, 32))
+    scaseg.save_pretrained(made, tmp_path / "fitted")
+    where = {"model": str(tmp_path / "fitted")}
+    predict(photos / "one.jpg", "--window", "32", out=tmp_path / "one", **where)
+    assert "fitted into 24 x 32, as in its training: one window" in capsys.readouterr().err
+    predict(photos / "one.jpg", "--window", "16", out=tmp_path / "many", **where)
+    assert "note:" not in capsys.readouterr().err

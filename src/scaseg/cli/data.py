@@ -97,7 +97,8 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
         help="write a data set as plain folders, which read faster than .mat files",
         description="Write a data set as a folder of images/, labels/, classes.txt and lists: one "
         "form for every tool, and faster to read than .mat files.",
-        epilog="example: scaseg data prepare sift_flow downloads/SiftFlow data/sift_flow",
+        epilog="example: scaseg data prepare sift_flow downloads/SiftFlow data/sift_flow; "
+        "generated scenes need no source: scaseg data prepare context_scenes_global data/scenes",
     )
     parser.add_argument(
         "name", metavar="NAME", help="which data set it is, as `scaseg data list` names it"

@@ -46,7 +46,7 @@ def comparison_page(options: argparse.Namespace) -> Figure:
     if not found:
         raise ValueError(
             f"--compare: {options.compare[0]} is nowhere wrong where {options.compare[1]} is "
-            "right; exchange them, or give other photographs"
+            "right; give other photographs, or other models"
         )
     classes = second.config.classes
     palette = palette_of(classes, second.config.palette)

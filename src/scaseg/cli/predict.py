@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scaseg.cli.parser import Parser, positive
 
 if TYPE_CHECKING:
+    from scaseg.inference import TestTime
     from scaseg.inference.job import Tally
 
 MAX_PIXELS = 250_000_000
@@ -153,6 +154,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         model = load("--model", options.model, options.device)
         if how.window is not None and how.context_scope == "image":
             GatheredContext(model.context)  # refuses what cannot be gathered, before any work
+        _check_windows(options, model.config.fit, how)
         options.out.mkdir(parents=True, exist_ok=True)
     except ValueError as fault:
         parser.error(str(fault))
@@ -184,6 +186,20 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         print(_summary(tally, there, options.out))
     if tally.bad and not tally.done:
         parser.exit(1, f"error: none of {tally.bad} photographs could be read\n")
+
+
+def _check_windows(options: argparse.Namespace, fit: tuple[int, int] | None, how: TestTime) -> None:
+    """Refuse what means nothing without windows, and say where there will be none."""
+    if how.window is None:
+        for name, given in (("overlap", options.overlap), ("context-scope", options.context_scope)):
+            if given not in (None, "window"):
+                raise ValueError(f"--{name}: {given}, but there are no windows; add --window 512")
+    elif fit is not None and max(fit) * max(how.scales) <= how.window and not options.quiet:
+        print(
+            f"note: this model sees photographs fitted into {fit[0]} x {fit[1]}, as in its "
+            f"training: one window of {how.window} covers them",
+            file=sys.stderr,
+        )
 
 
 def _say(line: str) -> None:

@@ -99,6 +99,8 @@ def _plain(value: Any) -> Any:
 
 
 def _read_yaml(path: Path) -> Any:
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder; give a recipe in YAML, or --data {path}")
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give a recipe in YAML")
     try:

@@ -98,6 +98,8 @@ def _faults(path: str | Path) -> Iterator[None]:
         yield
     except TooLargeError:
         raise
+    except IsADirectoryError as fault:
+        raise ValueError(f"{path}: is a folder; give a file") from fault
     except FileNotFoundError as fault:
         raise ValueError(f"{path}: no such file") from fault
     except UnidentifiedImageError as fault:

@@ -27,6 +27,7 @@ from scaseg.explain.statistics import Mean
 from scaseg.palette import Palette
 
 PAGE, PICTURE, REPORT_PICTURE = "report.html", "picture.png", "report.png"
+LEARNED = 50  # mean IoU of sand below which nothing was learned that is worth a word
 WIDTH = 1500  # pixels of report.png
 
 
@@ -62,6 +63,11 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row of the table, as text."""
     shares = (f"{value:.1f}" for value in (*row.scores.values(), row.sand))
     return row.context, *shares, f"{row.parameters:,}", f"{row.seconds:.0f} s"
+
+
+def best(rows: Sequence[Row]) -> Row:
+    """The row with the highest mIoU."""
+    return max(rows, key=lambda row: row.scores["mIoU"])
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -112,11 +118,12 @@ def _in_words(findings: Findings) -> str:
         f"{_percent(drop.removed)} % of the neurons that a map of {last.context} points to, "
         f"and the probability of the decision falls by {_percent(drop.pointed)} points; take "
         f"away as many at random, and it falls by {_percent(drop.random)}."
+        + ("" if last.sand > LEARNED else " So little training shows nothing yet: take more.")
     )
 
 
 def _percent(share: Mean) -> str:
-    return "n/a" if share.mean is None else f"{100 * share.mean:.0f}"
+    return "n/a" if share.mean is None else f"{100 * share.mean + 0.0:.0f}".replace("-0", "0")
 
 
 def _figures(findings: Findings) -> list[bytes]:
@@ -145,10 +152,10 @@ def _embedded(png: bytes, about: str) -> str:
 
 def _html_table(rows: Sequence[Row]) -> str:
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        start = '<tr class="best">' if row is best(rows) else "<tr>"
+        body += start + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -166,7 +173,8 @@ def _table_picture(findings: Findings) -> bytes:
     write(0.2, 0.6, "\n".join(words), fontsize=10.5, color="#444444", linespacing=1.4)
     top = 0.75 + 0.22 * len(words)
     for number, line in enumerate(lines):
-        weight = "bold" if number in (0, len(lines) - 1) else "normal"
+        strong = number == 0 or findings.rows[number - 1] is best(findings.rows)
+        weight = "bold" if strong else "normal"
         for column, cell in enumerate(line):
             x, align = (0.2, "left") if column == 0 else (1.2 + 1.9 * column, "right")
             write(x, top + 0.34 * number, cell, fontsize=11.5, ha=align, weight=weight)
@@ -192,7 +200,7 @@ body { font: 16px/1.55 system-ui, sans-serif; color: #222; background: #fff; max
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .5rem; } h2 { margin: 2rem 0 .4rem; }
 table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: .35rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; } tbody tr:last-child { font-weight: 600; }
+th:first-child, td:first-child { text-align: left; } tr.best { font-weight: 600; }
 .scroll { overflow-x: auto; } img { width: 100%; height: auto; display: block; }
 pre { background: #f5f4f0; padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
 .small { color: #666; font-size: .9rem; }
@@ -225,8 +233,8 @@ $maps
 <p class="small">Made by <code>scaseg demo</code> in $seconds s on this machine's CPU. The scenes
 are generated, seeded and the same everywhere; the models lie beside this page:
 <code>scaseg evaluate --model sca</code>. The paper's predictor ranks the others in one order for
-all neurons (rank correlation 1, but for rounding); they differ in how sharply they choose. Here
-that is enough. Where every neuron needs a context of its own, see the documentation's page on
-context scenes.</p>
+all neurons (rank correlation 1, but for rounding); they differ in how sharply they choose. Where
+every neuron needs a context of its own that is not enough: see the documentation's page on context
+scenes.</p>
 </body></html>
 """
