@@ -1,12 +1,6 @@
 """scaseg predict: from files to files, and never a torn one."""
 
 import json
-import os
-import platform
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,47 +12,8 @@ import scaseg
 from scaseg.cli import main
 from scaseg.data.files import read_image, read_labels
 from scaseg.inference import TestTime
-from scaseg.inference.listing import listed
-from scaseg.whole_files import LEFTOVER
+from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture
-
-CLASSES = ("sky", "tree", "road")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
-    scaseg.save_pretrained(made, folder)
-    return str(folder)
-
-
-@pytest.fixture
-def photos(tmp_path):
-    """Three photographs, two of them in folders."""
-    for place, name in enumerate(("one.jpg", "a/two.png", "a/b/three.JPG")):
-        path = tmp_path / "photos" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture(30 + place, 41, seed=place)).save(path)
-    (tmp_path / "photos" / "notes.txt").write_text("not a photograph")
-    return tmp_path / "photos"
-
-
-def predict(*arguments, model, out):
-    main(["predict", *map(str, arguments), "--model", model, "--out", str(out), "--device", "cpu"])
-
-
-def refused(capsys, *arguments, code=2, **options):
-    with pytest.raises(SystemExit) as ended:
-        predict(*arguments, **options)
-    assert ended.value.code == code
-    said = capsys.readouterr().err
-    assert said.count("\n") == said.count("error: ") == 1, said
-    return said
-
-
-def written(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_a_folder_with_all_below_it(photos, model, tmp_path, capsys):
@@ -260,161 +215,6 @@ def test_results_below_the_photographs_are_no_photographs(photos, model, capsys)
         predict(photos, "--skip-existing", model=model, out=photos / "predicted")
     assert written(photos / "predicted") == ["a/b/three.png", "a/two.png", "one.png"]
     assert "3 were there already" in capsys.readouterr().out
-
-
-def hostile(folder):
-    """Files that are not what they say."""
-    (folder / "text.jpg").write_text("hello")
-    (folder / "empty.png").write_bytes(b"")
-    Image.fromarray(picture(300, 300)).save(folder / "whole.png")
-    (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes()[:2000])
-    Image.new("1", (5000, 5000)).save(folder / "huge.png")
-    (folder / "dangling.jpg").symlink_to("nothing")
-    return ["cut.png", "dangling.jpg", "empty.png", "huge.png", "text.jpg"]
-
-
-def test_bad_files_are_counted_and_the_rest_is_done(photos, model, tmp_path, capsys):
-    bad = hostile(photos)
-    out = tmp_path / "out"
-    predict(photos, "--skip-bad", "--max-pixels", 1_000_000, model=model, out=out)
-    said = capsys.readouterr()
-    assert written(out) == ["a/b/three.png", "a/two.png", "one.png", "whole.png"]
-    assert f"{len(bad)} bad ones skipped" in said.out
-    lines = said.err.splitlines()
-    assert [Path(line.split(": ")[1]).name for line in lines] == bad
-    assert "5000 x 5000 pixels; at most 1000000 are taken" in said.err
-
-
-def test_the_first_bad_file_stops_the_work(photos, model, tmp_path, capsys):
-    hostile(photos)
-    out = tmp_path / "out"
-    said = refused(capsys, photos, model=model, out=out, code=1)
-    assert "cut.png: cannot be read" in said
-    assert all(read_labels(out / name).ndim == 2 for name in written(out))
-
-
-def test_nothing_but_bad_files(tmp_path, model, capsys):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "text.jpg").write_text("hello")
-    with pytest.raises(SystemExit) as ended:
-        predict(tmp_path / "photos", "--skip-bad", model=model, out=tmp_path / "out")
-    assert ended.value.code == 1
-    assert "none of 1 photographs could be read" in capsys.readouterr().err
-
-
-def test_a_photograph_that_cannot_fit_is_told_of_windows(
-    photos, model, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr("scaseg.inference.job.available_memory", lambda device: 1000)
-    said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out", code=1)
-    assert "41 x 30 pixels take about" in said
-    assert "use --window 512" in said
-    predict(photos / "one.jpg", "--window", "16", model=model, out=tmp_path / "out")
-
-
-@pytest.mark.parametrize("fault", [RuntimeError("CUDA out of memory.\nmore"), MemoryError()])
-def test_faults_of_the_device_are_one_line(fault, photos, model, tmp_path, capsys, monkeypatch):
-    def fail(*_, **__):
-        raise fault
-
-    monkeypatch.setattr("scaseg.inference.prediction.look", fail)
-    said = refused(capsys, photos, model=model, out=tmp_path / "out", code=1)
-    assert "predicting: out of memory; use --window 512" in said
-
-
-def test_a_full_disk_leaves_no_torn_file(photos, model, tmp_path, capsys, monkeypatch):
-    real = os.replace
-
-    def replace(source, target):
-        if str(target).endswith("two.png"):
-            raise OSError(28, "No space left on device", str(target))
-        real(source, target)
-
-    monkeypatch.setattr("os.replace", replace)
-    out = tmp_path / "out"
-    with pytest.raises(SystemExit) as ended:
-        predict(photos, "--scores", model=model, out=out)
-    assert ended.value.code == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert not (out / "a" / "two.png").exists()
-    assert not [name for name in written(out) if LEFTOVER in name]
-
-
-def test_leftovers_of_a_killed_run_are_cleared(photos, model, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    gone = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    (out / f"{LEFTOVER}{platform.node()}-{gone}-0123abcd").write_bytes(b"half")
-    living = out / f"{LEFTOVER}{platform.node()}-{os.getpid()}-0123abcd"
-    living.write_bytes(b"being written")
-    old = out / f"{LEFTOVER}elsewhere-{os.getpid()}-0123abcd"
-    old.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    predict(photos, model=model, out=out)
-    assert [name for name in written(out) if LEFTOVER in name] == [living.name]
-
-
-def test_names_are_kept_as_they_are(model, tmp_path):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    names = ["a.b.jpg", "mit Leerzeichen.png", "日本.jpg", "line\nbreak.png"]
-    for name in names:
-        Image.fromarray(picture(9, 9)).save(photos / name)
-    odd = os.path.join(os.fsencode(photos), b"\xff\xfe.png")
-    os.replace(photos / names.pop(), odd)
-    predict(photos, "--json", model=model, out=tmp_path / "out")
-    found = os.listdir(os.fsencode(tmp_path / "out"))
-    for name in (*map(os.fsencode, names), b"\xff\xfe.png"):
-        stem = os.path.splitext(name)[0]
-        assert stem + b".png" in found
-        json.loads((Path(os.fsdecode(tmp_path / "out")) / os.fsdecode(stem + b".json")).read_text())
-
-
-def test_kill_and_restart(model, tmp_path):
-    """Killed and started again, it ends with every file, none torn and none made twice."""
-    photos, out = tmp_path / "photos", tmp_path / "out"
-    photos.mkdir()
-    for index in range(40):
-        Image.fromarray(picture(16, 24, seed=index)).save(photos / f"{index:02}.png")
-    command = [
-        *(sys.executable, "-m", "scaseg.cli", "predict", str(photos), "--model", model),
-        *("--out", str(out), "--json", "--skip-existing", "--device", "cpu", "--quiet"),
-    ]
-    running = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    while running.poll() is None and len(list(out.glob("*.png"))) < 5:
-        time.sleep(0.002)
-    assert running.poll() is None, "it ended before it could be killed"
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    for path in out.glob("*.png"):
-        assert read_labels(path).shape == (16, 24)
-        json.loads(path.with_suffix(".json").read_text())  # where the PNG is, all is
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
-    subprocess.run(command, check=True)
-    assert written(out) == sorted(f"{i:02}{s}" for i in range(40) for s in (".json", ".png"))
-    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
-
-
-def test_many_files_need_no_list(tmp_path, monkeypatch):
-    """The listing is a stream: the first photograph is there before the last folder is opened."""
-    opened = []
-    scandir = os.scandir
-    monkeypatch.setattr("os.scandir", lambda path: opened.append(str(path)) or scandir(path))
-    for folder in range(5):
-        (tmp_path / "photos" / str(folder)).mkdir(parents=True)
-        for name in ("b.jpg", "a.jpg"):
-            (tmp_path / "photos" / str(folder) / name).touch()
-    found = listed([str(tmp_path / "photos")], tmp_path / "out")
-    assert str(next(found).name) == os.path.join("0", "a")
-    assert len(opened) == 2
-    rest = [str(one.name) for one in found]
-    assert rest == sorted(rest)
-    assert len(rest) == 9
 
 
 def test_help_has_an_example(capsys):

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from scaseg.config import load_recipe
 from scaseg.data import FolderDataset
 from scaseg.inference import score
 from scaseg.training import evaluate, train
+from scaseg.training.evaluation import trained_on
 from tests.scenes import CLASSES, write_scenes
 
 QUICK = {
@@ -326,3 +328,15 @@ def test_held_out_images_are_found_again_beside_lists(tmp_path):
     assert own == [pair.name for pair in train_part.pairs]
     assert not set(own) & set(names)
     assert len(evaluation_split(data, None)[0]) == 6  # the test split
+
+
+def test_no_folder_is_what_generated_scenes_were():
+    """Or a folder that is given to such a model would be taken for its own, and held out."""
+    model = scaseg.create_model("tiny", head="pointwise", classes=2)
+    assert trained_on(model) is None
+    for data, where in (
+        ({"name": "context_scenes_global", "root": None}, "generated scenes"),
+        ({"name": "folder", "root": "photos"}, "photos"),
+    ):
+        model.config = replace(model.config, training={"recipe": {"data": data}})
+        assert trained_on(model) == where

@@ -38,7 +38,7 @@ def build_dataset(
     config: DataConfig, split: str | None, classes: Sequence[str] | None = None
 ) -> LabelledImages:
     """Open one split of the data; `classes` where nothing else names them."""
-    if config.name in GENERATED:
+    if config.is_generated:
         _check_generated(config)
         return GENERATED[config.name](split)
     if config.root is None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.parser import Parser
+from scaseg.cli.windows import add_windows, check_windows, read_looks
 
 
 def add_evaluate(add: Callable[..., Parser]) -> None:
@@ -38,17 +39,7 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     )
     group.add_argument("--flip", action="store_true", help="mirrored too")
     group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
-    group.add_argument("--window", type=positive, metavar="N", help="in windows of N x N pixels")
-    group.add_argument(
-        "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
-    )
-    group.add_argument(
-        "--context-scope",
-        choices=("window", "image"),
-        default="window",
-        help="with --window: context from each window alone, or, in a second pass, from all of "
-        "the photograph (%(default)s)",
-    )
+    add_windows(group)
     add_machine(parser)
     parser.set_defaults(run=_evaluate, takes_keys=True)
 
@@ -56,8 +47,6 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
 def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.build import load_model
     from scaseg.config import load_recipe
-    from scaseg.inference import TestTime
-    from scaseg.nn.gathering import GatheredContext
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
     from scaseg.training.evaluation import data_of, evaluate, trained_on
@@ -68,15 +57,10 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
     overrides = {key: str(value) for key, value in overrides.items() if value is not None}
     try:
-        overlap = options.overlap
-        if overlap is None:
-            overlap = min(64, (options.window or 128) // 2)
-        test_time = TestTime(
-            scales, options.flip or options.tta, options.window, overlap, options.context_scope
-        )
+        test_time = read_looks(options, scales, flip=options.flip or options.tta)
         model = load_model(find_model(options.model))
-        if test_time.window is not None and test_time.context_scope == "image":
-            GatheredContext(model.context)  # refuses what cannot be gathered, before any work
+        quiet = options.json or options.quiet or not is_first_process()
+        check_windows(test_time, model, quiet=quiet)
         data = data_of(model, options.data)
         run = load_recipe(None, overrides | options.config_keys, data=data)
         if run.data.root is None and not run.data.is_generated:
@@ -84,10 +68,9 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on(model))
         if options.out is not None and is_first_process():
             Path(options.out).mkdir(parents=True, exist_ok=True)  # fails now, not after the work
-        shown = is_first_process() and not (options.json or options.quiet)
-        if shown:
+        if not quiet:
             print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
-        with progress_bar("evaluating", len(dataset), shown=shown) as progress:
+        with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
             result = evaluate(
                 model, dataset, test_time=test_time, machine=run.machine, progress=progress
             )

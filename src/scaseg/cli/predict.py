@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.parser import Parser, positive
+from scaseg.cli.windows import add_windows, check_windows, read_looks
 
 if TYPE_CHECKING:
-    from scaseg.inference import TestTime
     from scaseg.inference.job import Tally
 
 MAX_PIXELS = 250_000_000
@@ -59,22 +59,7 @@ def add_predict(add: Callable[..., Parser]) -> None:
     group.add_argument(
         "--tta", action="store_true", help="at scales 0.75, 1, 1.25 and mirrored, averaged"
     )
-    group.add_argument(
-        "--window",
-        type=positive,
-        metavar="N",
-        help="in windows of N x N pixels: any size in bounded memory; 512 is usual",
-    )
-    group.add_argument(
-        "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
-    )
-    group.add_argument(
-        "--context-scope",
-        choices=("window", "image"),
-        default="window",
-        help="with --window: context from each window alone, or, in a second pass, from all of "
-        "the photograph (%(default)s)",
-    )
+    add_windows(group)
     group = parser.add_argument_group("many files")
     group.add_argument("--skip-existing", action="store_true", help="do what is not done yet")
     group.add_argument("--overwrite", action="store_true", help="replace results that are there")
@@ -136,25 +121,13 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         parser.error(str(fault))
 
     from scaseg.cli.loading import load
-    from scaseg.inference import TestTime
     from scaseg.inference.job import Options, WorkError, predict_files, usual_workers
-    from scaseg.nn.gathering import GatheredContext
 
     try:
-        overlap = options.overlap
-        if overlap is None:
-            overlap = min(64, (options.window or 128) // 2)
-        how = TestTime(
-            (0.75, 1.0, 1.25) if options.tta else (1.0,),
-            options.tta,
-            options.window,
-            overlap,
-            options.context_scope,
-        )
+        scales = (0.75, 1.0, 1.25) if options.tta else (1.0,)
+        how = read_looks(options, scales, flip=options.tta)
         model = load("--model", options.model, options.device)
-        if how.window is not None and how.context_scope == "image":
-            GatheredContext(model.context)  # refuses what cannot be gathered, before any work
-        _check_windows(options, model.config.fit, how)
+        check_windows(how, model, quiet=options.quiet)
         options.out.mkdir(parents=True, exist_ok=True)
     except ValueError as fault:
         parser.error(str(fault))
@@ -186,20 +159,6 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         print(_summary(tally, there, options.out))
     if tally.bad and not tally.done:
         parser.exit(1, f"error: none of {tally.bad} photographs could be read\n")
-
-
-def _check_windows(options: argparse.Namespace, fit: tuple[int, int] | None, how: TestTime) -> None:
-    """Refuse what means nothing without windows, and say where there will be none."""
-    if how.window is None:
-        for name, given in (("overlap", options.overlap), ("context-scope", options.context_scope)):
-            if given not in (None, "window"):
-                raise ValueError(f"--{name}: {given}, but there are no windows; add --window 512")
-    elif fit is not None and max(fit) * max(how.scales) <= how.window and not options.quiet:
-        print(
-            f"note: this model sees photographs fitted into {fit[0]} x {fit[1]}, as in its "
-            f"training: one window of {how.window} covers them",
-            file=sys.stderr,
-        )
 
 
 def _say(line: str) -> None:

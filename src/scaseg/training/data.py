@@ -99,7 +99,7 @@ def evaluation_split(
     """
     splits = _splits(config)
     own = (
-        config.name in GENERATED
+        config.is_generated
         or trained_on is None
         or Path(trained_on).absolute() == _root(config).absolute()
     )
@@ -135,7 +135,7 @@ def class_weights(
 
 
 def _splits(config: DataConfig) -> tuple[str, ...]:
-    if config.name in GENERATED:
+    if config.is_generated:
         return GENERATED[config.name].splits()
     return DATASETS[config.name].splits(_root(config))
 

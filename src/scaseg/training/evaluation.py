@@ -102,11 +102,8 @@ def data_of(model: Segmenter, root: str | None) -> DataConfig:
 
 def trained_on(model: Segmenter) -> str | None:
     """Where the photographs of a model's training lie; None where nobody knows."""
-    recorded = model.config.training.get("recipe", {}).get("data", {})
-    if str(recorded.get("name")).startswith("context_scenes_"):
-        return "generated scenes"  # no folder on disk is that
-    root = recorded.get("root")
-    return None if root is None else str(root)
+    config = data_of(model, None)
+    return "generated scenes" if config.is_generated else config.root  # the former: no folder
 
 
 def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:

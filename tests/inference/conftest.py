@@ -1,0 +1,27 @@
+"""A model and photographs to predict."""
+
+import pytest
+from PIL import Image
+
+import scaseg
+from tests.inference.command import CLASSES
+from tests.inference.models import picture
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
+    scaseg.save_pretrained(made, folder)
+    return str(folder)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three photographs, two of them in folders."""
+    for place, name in enumerate(("one.jpg", "a/two.png", "a/b/three.JPG")):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(30 + place, 41, seed=place)).save(path)
+    (tmp_path / "photos" / "notes.txt").write_text("not a photograph")
+    return tmp_path / "photos"
