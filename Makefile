@@ -5,14 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: setup demo check test test-gpu bench docs clean
+.PHONY: setup demo check test test-gpu bench docs audit clean
 
 setup: $(READY)
 
 # constraints.txt pins torch to a version with a CPU build: unconstrained, pip may fetch gigabytes
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,log]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,log]"
 	touch $(READY)
 
 # Three networks trained, judged and explained on generated scenes; the report lies in demo/.
@@ -43,6 +43,13 @@ $(DOCS_READY): $(READY)
 
 docs: $(DOCS_READY)
 	$(BIN)/python docs/site/build.py
+
+# Known vulnerabilities of the pinned versions; asks a public service, so it is no part of CI.
+# --strict: what could not be looked up is a failure, not "no known vulnerabilities found"
+audit:
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,5 +1,9 @@
+import os
+
 import pytest
 import torch
+
+os.environ["SCASEG_CACHE"] = ""  # tests, and what they start, remember nothing in anybody's home
 
 try:  # a machine lent for its GPU may not have it, and those tests do not use it
     from hypothesis import HealthCheck, settings

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -141,22 +142,78 @@ def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def write_comparison(values: Mapping[str, Mapping[int, float]], path: Path) -> None:
-    """Write the mIoU of each variant, a point a seed; seeds are joined by thin lines."""
-    figure = Figure(figsize=(1.5 + 1.2 * len(values), 4), layout="constrained", dpi=120)
-    axes = figure.add_subplot()
-    for seed in sorted({seed for own in values.values() for seed in own}):
-        points = [(place, own[seed]) for place, own in enumerate(values.values()) if seed in own]
-        axes.plot(*zip(*points, strict=True), color=GREY, linewidth=1, zorder=1)
-    for place, own in enumerate(values.values()):
-        axes.plot([place] * len(own), list(own.values()), "o", color=MIDDLE, zorder=2)
-        mean = sum(own.values()) / len(own)
-        axes.plot([place - 0.2, place + 0.2], [mean, mean], color=BLUE, linewidth=3, zorder=3)
-        said = f"{mean:.1f}"
-        axes.annotate(said, (place + 0.22, mean), (2, 0), textcoords="offset points", va="center")
-    names = [name.replace("$", r"\$") for name in values]
-    axes.set_xticks(range(len(names)), [name.replace(":", "\n") for name in names])
-    axes.set(ylabel="mIoU, %", xlim=(-0.5, len(names) - 0.3))
-    axes.set_title("a point a seed, their mean a bar", fontsize=9, color=DARK)
-    axes.spines[["top", "right"]].set_visible(False)
+Runs = Mapping[tuple[int | None, int], float]  # by fold and seed
+Bar = tuple[float, float, float]  # middle, low, high
+
+
+def write_comparison(
+    values: Mapping[str, Runs],
+    path: Path,
+    *,
+    means: Mapping[str, Bar],
+    differences: Mapping[str, Bar],
+) -> None:
+    """Write the mIoU of each variant, and how far each is from the first."""
+    figure = comparison_figure(values, means=means, differences=differences)
     FigureCanvasAgg(figure).print_png(str(path))
+
+
+def comparison_figure(
+    values: Mapping[str, Runs], *, means: Mapping[str, Bar], differences: Mapping[str, Bar]
+) -> Figure:
+    """Show every run as a point, with mean and spread; right, pairs of runs against the first.
+
+    means: with their standard errors. differences: of the pairs, with their confidence intervals.
+    """
+    paired = {name: values[name] for name in differences}
+    width = 1.5 + 1.1 * len(values) + (1.5 + 1.1 * len(paired) if paired else 0)
+    figure = Figure(figsize=(max(3.2, width), 4), layout="constrained", dpi=120)
+    shares = [1 + len(values), 1 + len(paired)] if paired else [1]
+    panels = figure.subplots(1, len(shares), squeeze=False, width_ratios=shares)[0]
+    _points(panels[0], values, means, "{:.1f}")
+    panels[0].set(ylabel="mIoU, %")
+    panels[0].set_title("every run, mean ± standard error", fontsize=9, color=DARK)
+    if paired:
+        first = next(iter(values))
+        base = values[first]
+        gains = {
+            name: {place: own[place] - base[place] for place in own if place in base}
+            for name, own in paired.items()
+        }
+        panels[1].axhline(0, color=DARK, linewidth=0.8, zorder=0)
+        _points(panels[1], gains, differences, "{:+.2f}")
+        panels[1].set(ylabel=f"mIoU against {_name(first, ' ')}")
+        panels[1].set_title("every pair, mean and 95 % interval", fontsize=9, color=DARK)
+    return figure
+
+
+def _points(axes: Axes, values: Mapping[str, Runs], bars: Mapping[str, Bar], said: str) -> None:
+    """Draw runs as points, those of one fold and seed joined, and a bar with its reach beside."""
+    for run in sorted({run for own in values.values() for run in own}):
+        points = [(place, own[run]) for place, own in enumerate(values.values()) if run in own]
+        axes.plot(*zip(*points, strict=True), color=GREY, linewidth=0.8, zorder=1)
+    for place, (name, own) in enumerate(values.items()):
+        axes.plot([place] * len(own), list(own.values()), "o", color=LIGHT, markersize=5, zorder=2)
+        if name not in bars:
+            continue
+        middle, low, high = bars[name]
+        beside = place + 0.18
+        reach = [[middle - low], [high - middle]]
+        axes.errorbar(beside, middle, yerr=reach, fmt="D", color=BLUE, capsize=4, zorder=3)
+        axes.annotate(
+            said.format(middle),
+            (beside, middle),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            color=BLUE,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+    axes.set_xticks(range(len(values)), [_name(name, "\n") for name in values])
+    axes.set(xlim=(-0.5, len(values) - 0.2))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _name(variant: str, between: str) -> str:
+    """A variant as matplotlib shows it as it is written."""
+    return variant.replace("$", r"\$").replace(":", between)

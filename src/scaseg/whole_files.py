@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import secrets
@@ -41,3 +42,25 @@ def take_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
         with temporary.open("rb+") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
     os.replace(temporary, path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk; where the system knows no such thing, nothing."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as fault:
+        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+            raise
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left in a folder; only for whom the folder is locked."""
+    for path in folder.glob(f"{LEFTOVER}*.part"):
+        path.unlink(missing_ok=True)

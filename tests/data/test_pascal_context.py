@@ -1,5 +1,4 @@
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -132,12 +131,3 @@ def test_what_is_missing_is_named(tmp_path):
     (voc / "JPEGImages" / "2008_000002.jpg").unlink()
     with pytest.raises(ValueError, match=r"2008_000002.jpg: no such photograph"):
         PascalContext(tmp_path, "train")
-
-
-def test_scipy_may_be_missing_where_labels_are_pngs(tmp_path, monkeypatch):
-    replicas.pascal_context(tmp_path / "png", "mmseg")
-    replicas.pascal_context(tmp_path / "mat", "mat")
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    assert PascalContext(tmp_path / "png", "train")[0].labels.tolist() == CONTEXT_CLASSES
-    with pytest.raises(ValueError, match=r"trainval: reading .mat files needs scipy"):
-        PascalContext(tmp_path / "mat", "train")

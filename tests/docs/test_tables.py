@@ -3,6 +3,7 @@
 import pytest
 
 from scaseg.training.compare import markdown, summarise
+from scaseg.training.compared_maps import maps_table
 from scaseg.training.rows import read_rows
 from tests.docs.pages import ROOT
 
@@ -22,6 +23,24 @@ def test_the_page_on_scenes_has_the_table(flavour):
     page = (ROOT / "docs" / "experiments" / "context_scenes.md").read_text(encoding="utf-8")
     for line in markdown(summaries(flavour)).splitlines()[:-1]:
         assert line in page
+
+
+def test_the_page_on_folds_has_the_table():
+    page = (ROOT / "docs" / "results" / "stanford_background_folds.md").read_text(encoding="utf-8")
+    rows = read_rows(ROOT / "docs" / "results" / "stanford_background_folds" / "results.csv")
+    names = ["none", "average", "sca", "dot"]
+    for line in [
+        *markdown(summarise(rows, names)).splitlines(),
+        *maps_table(rows, names).splitlines()[:5],
+    ]:
+        assert line in page
+    assert f"**{len(rows)} of 40 runs are done**" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(rows)} of 40 runs so far" in readme
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 6 and cells[0] in names:  # a row of differences
+            assert f"`{cells[0]}` {cells[4]}" in readme
 
 
 def test_the_readme_has_the_scores():

@@ -5,6 +5,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scaseg.data import Sample
 from scaseg.explain import compare_models, draw_comparisons, most_telling
 from scaseg.explain.comparing import check_pair
+from scaseg.explain.drawing import NO_COLOUR
 from scaseg.explain.page import _columns, _legend
 from scaseg.explain.regions import inmost_pixel, largest_region
 from scaseg.palette import default_palette
@@ -159,6 +160,19 @@ def test_the_page(models):
     assert any("none: sky $x" in title for title in titles)
     with pytest.raises(ValueError, match=r"comparisons: none"):
         draw_comparisons([], classes, default_palette(3))
+
+
+def test_a_page_says_which_maps_are_nearly_even(models):
+    """Each row has a scale of its own, which would stretch anything to full contrast."""
+    even = always(small_model("average"), 1)
+    found = [compare_models(models[0], one, sample()) for one in (even, models[1])]
+    assert found[1].maps.maps.max() > 1.2 * found[1].maps.average
+    figure = draw_comparisons(found, ("a", "b", "c"), default_palette(3), width=8)
+    FigureCanvasAgg(figure).draw()
+    assert [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()] == ["all alike"]
+    assert figure.legends[0].get_title().get_text() == NO_COLOUR  # of the average's map
+    page = draw_comparisons(found[1:], ("a", "b", "c"), default_palette(3), width=8)
+    assert page.legends[0].get_title().get_text() == ""
 
 
 def test_a_legend_of_171_classes_fits_the_page():

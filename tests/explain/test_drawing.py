@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 from PIL import Image
 
 from scaseg.explain import (
@@ -11,7 +12,7 @@ from scaseg.explain import (
     save_figure,
     save_maps,
 )
-from scaseg.explain.drawing import map_colours, shaded
+from scaseg.explain.drawing import EMPTY, NO_COLOUR, evenness, map_colours, shaded
 from scaseg.explain.layout import choose_layout
 from tests.explain.planted import Planted, photograph, small_model
 
@@ -82,6 +83,68 @@ def test_signed_maps_diverge_around_zero():
     scale, colours = map_colours(dependency_maps(model, photograph(64, 64), [(60, 60)]))
     assert scale.vmin == -scale.vmax
     assert colours.name == "RdBu_r"
+
+
+def words_of(figure):
+    """All that a figure says."""
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def drawn_map(figure):
+    """The picture of the first map, at whatever size it was drawn."""
+    return np.asarray(figure.axes[1].images[0].get_array())
+
+
+@pytest.mark.parametrize("level", [0, 255])
+def test_the_neurons_own_empty_cell_is_grey_and_casts_no_shadow(level):
+    model = small_model("average")
+    image = np.full((64, 96, 3), level, np.uint8)
+    maps = dependency_maps(model, image, [(40, 24)])
+    figure = draw_dependency_maps(maps, width=6)
+    assert NO_COLOUR in words_of(figure)
+    drawn = drawn_map(figure)
+    rows, columns = maps.grid.cell(*maps.neurons[0], drawn.shape[:2])
+    assert (drawn[rows, columns] == EMPTY).all()
+    size = ((rows.stop - rows.start) / len(drawn), (columns.stop - columns.start) / len(drawn[0]))
+    assert size == pytest.approx((1 / 8, 1 / 12), abs=0.01)
+    others = np.ones(drawn.shape[:2], bool)
+    others[rows, columns] = False
+    assert np.ptp(drawn[others].astype(int), axis=0).max() <= 1  # an even map has one colour
+
+
+@pytest.mark.parametrize(("context", "way"), [("dot", dependency_maps), ("average", class_maps)])
+def test_maps_without_an_empty_cell_have_no_grey(context, way):
+    image = photograph(64, 96)
+    points = ([(40, 24)],) if way is dependency_maps else ()
+    figure = draw_dependency_maps(way(small_model(context), image, *points), width=6)
+    assert NO_COLOUR not in words_of(figure)
+    assert not (drawn_map(figure) == EMPTY).all(-1).any()
+
+
+def test_cells_cover_the_photograph():
+    grid = dependency_maps(small_model(), photograph(45, 70), [(3, 4)]).grid
+    covered = np.zeros((90, 141), int)
+    for row in range(grid.map[0]):
+        for column in range(grid.map[1]):
+            covered[grid.cell(row, column, covered.shape)] += 1
+    assert (covered == 1).all()
+    for x, y in ((0, 0), (37, 21), (69, 44)):
+        rows, columns = grid.cell(*grid.neuron_at(x, y))
+        assert rows.start <= y < rows.stop
+        assert columns.start <= x < columns.stop
+
+
+def test_maps_that_are_nearly_even_say_so():
+    image = photograph(64, 96)
+    model = small_model("average")
+    even = dependency_maps(model, image, [(40, 24)])
+    assert evenness(even) == "all alike"
+    model.context.dependency = Planted(0, 0, strength=1.04)
+    nearly = dependency_maps(model, image, [(40, 24)])
+    assert evenness(nearly) == "nearly even: 99 % lie within 2.1 % of the average"
+    assert evenness(nearly) in words_of(draw_dependency_maps(nearly, width=6))
+    model.context.dependency = Planted(0, 0)
+    assert evenness(dependency_maps(model, image, [(40, 24)])) == ""
 
 
 @pytest.mark.parametrize("level", [0, 128, 255])

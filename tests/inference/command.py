@@ -3,6 +3,7 @@
 import pytest
 
 from scaseg.cli import main
+from scaseg.inference.record import RECORD
 
 CLASSES = ("sky", "tree", "road")
 
@@ -21,4 +22,6 @@ def refused(capsys, *arguments, code=2, **options):
 
 
 def written(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """All files below a folder but the record of who made them."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != RECORD]
+    return sorted(str(path.relative_to(folder)) for path in files)

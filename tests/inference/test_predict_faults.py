@@ -48,6 +48,15 @@ def test_the_first_bad_file_stops_the_work(photos, model, tmp_path, capsys):
     said = refused(capsys, photos, model=model, out=out, code=1)
     assert "cut.png: cannot be read" in said
     assert all(read_labels(out / name).ndim == 2 for name in written(out))
+    assert written(out)  # of those before it: a fault during work
+
+
+def test_a_bad_file_before_any_good_one_is_bad_input(photos, model, tmp_path, capsys):
+    (photos / "a" / "a.jpg").write_text("hello")
+    for images in (photos / "a" / "a.jpg", photos):
+        said = refused(capsys, images, model=model, out=tmp_path / "out", code=2)
+        assert "a.jpg: not an image" in said
+        assert not (tmp_path / "out").exists()
 
 
 def test_nothing_but_bad_files(tmp_path, model, capsys):
@@ -55,15 +64,27 @@ def test_nothing_but_bad_files(tmp_path, model, capsys):
     (tmp_path / "photos" / "text.jpg").write_text("hello")
     with pytest.raises(SystemExit) as ended:
         predict(tmp_path / "photos", "--skip-bad", model=model, out=tmp_path / "out")
-    assert ended.value.code == 1
-    assert "none of 1 photographs could be read" in capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "IMAGES: none of 1 photographs could be read" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_but_bad_files_left_to_do(photos, model, tmp_path, capsys):
+    """Started again, a job that skipped bad files ends as it did at first."""
+    hostile(photos)
+    options = ("--skip-bad", "--skip-existing", "--max-pixels", 1_000_000)
+    for there in ("", "4 were there already"):
+        predict(photos, *options, model=model, out=tmp_path / "out")
+        said = capsys.readouterr().out
+        assert there in said
+        assert "5 bad ones skipped" in said
 
 
 def test_a_photograph_that_cannot_fit_is_told_of_windows(
     photos, model, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("scaseg.inference.job.available_memory", lambda device: 1000)
-    said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out", code=1)
+    said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out")
     assert "41 x 30 pixels take about" in said
     assert "use --window 512" in said
     predict(photos / "one.jpg", "--window", "16", model=model, out=tmp_path / "out")

@@ -250,3 +250,18 @@ def test_a_legend_names_what_occurs():
         (None, "1 more  0.1 %"),
     ]
     assert _entries(areas, colours, 1)[1:] == [(None, "2 more  30.0 %")]
+
+
+@pytest.mark.parametrize(
+    ("shares", "scores", "said"),
+    [
+        ([41, 22, 0, 0, 37], False, "5 classes: 41 % sky, 37 % house, 22 % tree)"),
+        ([30, 25, 24, 20, 1], True, "5 classes: 30 % sky, 25 % tree, 24 % road, ...; with scores)"),
+        ([100, 0, 0, 0, 0], False, "5 classes: 100 % sky)"),
+    ],
+)
+def test_printed_it_is_one_short_line(shares, scores, said):
+    labels = np.repeat(np.arange(5), np.array(shares) * 12).reshape(30, 40).astype(np.uint8)
+    probabilities = np.zeros((5, 30, 40), np.float32) if scores else None
+    found = Segmentation(labels, CLASSES, default_palette(5), probabilities)
+    assert repr(found) == f"Segmentation(40x30, {said}"

@@ -191,8 +191,9 @@ def test_a_bad_file_in_the_middle_ends_with_one_line(scenes, tmp_path, capsys):
     photograph = next((broken / "images").glob("scene11.png"))
     whole = photograph.read_bytes()
     photograph.write_bytes(whole[: len(whole) // 2])  # its header is in order
+    unchecked = ("--data.check", "quick")  # else it is refused before
     with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", str(broken), "--out", str(tmp_path / "run"), *LIGHT])
+        main(["train", "--data", str(broken), "--out", str(tmp_path / "run"), *LIGHT, *unchecked])
     assert stop.value.code == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: epoch 1, step ")

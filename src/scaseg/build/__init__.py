@@ -8,6 +8,7 @@ from scaseg.build.model import BACKBONES as BACKBONES
 from scaseg.build.model import CONTEXTS as CONTEXTS
 from scaseg.build.model import USUAL_HEADS as USUAL_HEADS
 from scaseg.build.model import build_model as build_model
+from scaseg.build.model import check_model as check_model
 from scaseg.build.model import create_model as create_model
 from scaseg.build.model import load_model as load_model
 from scaseg.build.training import build_loggers as build_loggers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from scaseg.config import AugmentConfig, DataConfig
 from scaseg.data import transforms
@@ -41,6 +42,8 @@ def build_dataset(
     if config.is_generated:
         _check_generated(config)
         return GENERATED[config.name](split)
+    if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
+        raise ValueError(f"the split {split!r}: leads out of the data; give the name of a list")
     if config.root is None:
         raise ValueError("data.root: nothing; say where the data are (--data DIR)")
     if config.name not in DATASETS:
@@ -54,6 +57,7 @@ def build_dataset(
         label_map=config.label_map,
         reduce_zero_label=config.reduce_zero_label,
         ignore_index=config.ignore_index,
+        max_pixels=config.max_pixels,
     )
 
 

@@ -7,12 +7,16 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from scaseg.config import IMAGENET_MEAN, IMAGENET_STD, ModelConfig
+from scaseg.config.model import MOST_CLASSES
+from scaseg.memory import available_memory, in_words
+from scaseg.model_folder import find_model
 from scaseg.models.backbones import MobileNetV2, Tiny, Vgg16
 from scaseg.models.heads import HEADS, SegmentationHead
-from scaseg.models.saving import CONFIG, read_config, read_weights
+from scaseg.models.saving import CONFIG, WEIGHTS, check_weights, read_config, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.models.weights import load_pretrained
 from scaseg.nn.selective_context import SelectiveContext
@@ -53,6 +57,8 @@ def create_model(
     if isinstance(classes, (bool, str)):
         raise ValueError(f"classes is {classes!r}; give a list of names, or how many there are")
     if isinstance(classes, int):
+        if classes > MOST_CLASSES:
+            raise ValueError(f"classes is {classes}; label maps have room for {MOST_CLASSES}")
         classes = [f"class {index}" for index in range(classes)]
     config = ModelConfig(
         classes=tuple(classes),
@@ -73,9 +79,17 @@ def create_model(
 
 def build_model(config: ModelConfig) -> Segmenter:
     """Build the network that a config describes, its weights fresh."""
-    _check_choice("backbone", config.backbone, BACKBONES)
-    _check_choice("context", config.context, CONTEXTS)
-    _check_choice("head", config.head, HEADS)
+    check_model(config)
+    return _assemble(config)
+
+
+def _outline(config: ModelConfig) -> Segmenter:
+    """The network without its weights: the shapes alone, in no memory."""
+    with torch.device("meta"):
+        return _assemble(config)
+
+
+def _assemble(config: ModelConfig) -> Segmenter:
     body = BACKBONES[config.backbone](config.in_channels)
     return Segmenter(
         backbone=body,
@@ -85,14 +99,42 @@ def build_model(config: ModelConfig) -> Segmenter:
     )
 
 
+def check_model(config: ModelConfig) -> None:
+    """Refuse what `build_model` would, without building anything."""
+    _check_choices(config)
+    _require_room(_outline(config))
+
+
 def load_model(folder: str | Path) -> Segmenter:
     """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode."""
-    folder = Path(folder)
-    if not (folder / CONFIG).is_file() and (folder / "model" / CONFIG).is_file():
-        folder = folder / "model"
-    model = build_model(read_config(folder))
+    folder = find_model(folder)
+    config = read_config(folder)
+    try:
+        _check_choices(config)
+        outline = _outline(config)
+    except ValueError as fault:
+        raise ValueError(f"{folder / CONFIG}: {fault}") from fault
+    check_weights(outline, folder)  # what a file only claims to have must not fill the memory
+    model = build_model(config)
     read_weights(model, folder)
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{folder / WEIGHTS}: {name} holds what is no finite number; train it again"
+            )
     return model.eval()
+
+
+def _require_room(outline: nn.Module) -> None:
+    """Refuse a network that the memory cannot hold, before any of it is there."""
+    tensors = [*outline.parameters(), *outline.buffers()]
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    free = available_memory(torch.device("cpu"))
+    if free is not None and needed > free:
+        raise ValueError(
+            f"context_options: the network would take {in_words(needed)}, but {in_words(free)} "
+            "are free; give fewer layers, hidden, pair_channels or key_channels"
+        )
 
 
 def _build_context(config: ModelConfig, channels: int) -> nn.Module:
@@ -111,6 +153,12 @@ def _build_context(config: ModelConfig, channels: int) -> nn.Module:
         raise ValueError(f"context_options: {fault}; see SelectiveContext") from fault
     except ValueError as fault:
         raise ValueError(f"context_options.{fault}") from fault
+
+
+def _check_choices(config: ModelConfig) -> None:
+    _check_choice("backbone", config.backbone, BACKBONES)
+    _check_choice("context", config.context, CONTEXTS)
+    _check_choice("head", config.head, HEADS)
 
 
 def _check_choice(name: str, value: str, choices: dict[str, Any]) -> None:

@@ -39,10 +39,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     except OSError as fault:
         where = f"{fault.filename}: " if fault.filename else ""
-        parser.exit(1, f"error: {where}{fault.strerror or fault}; give another place\n")
+        parser.fail(1, f"{where}{fault.strerror or fault}; give another place")
+    except (MemoryError, RuntimeError) as fault:
+        if not _is_want_of_memory(fault):
+            raise
+        parser.fail(1, f"out of memory ({str(fault) or 'no more'}); use smaller images or networks")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def _is_want_of_memory(fault: BaseException) -> bool:
+    """Whether that is what Python, NumPy or torch mean."""
+    said = str(fault).lower()
+    return isinstance(fault, MemoryError) or "allocate memory" in said or "out of memory" in said
 
 
 def _parser() -> Parser:

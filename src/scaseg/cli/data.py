@@ -11,10 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.limits import add_max_pixels
+from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.places import cannot_be_written, check_folder
 
 if TYPE_CHECKING:
     from scaseg.data.datasets import PairedDataset
+
+LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 
 
 def add_data(add: Callable[..., Parser]) -> None:
@@ -83,6 +87,7 @@ def _add_check(add: Callable[..., Parser]) -> None:
         metavar="A,B,...",
         help="class names, where no file names them, separated by commas",
     )
+    add_max_pixels(parser)
     _add_workers(parser, "by the number of cores")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument(
@@ -160,6 +165,7 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
                 label_map=options.label_map,
                 reduce_zero_label=options.reduce_zero_label,
                 ignore_index=options.ignore_index,
+                max_pixels=options.max_pixels,
                 workers=options.workers,
                 progress=progress,
             )
@@ -179,7 +185,7 @@ def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
     """Accept options under the names that `train` has for them, as the report's advice does."""
     from scaseg.config import load_recipe
 
-    names = ("name", "label_map", "reduce_zero_label", "ignore_index", "classes")
+    names = ("name", "label_map", "reduce_zero_label", "ignore_index", "classes", "max_pixels")
     for key in options.config_keys:
         if key not in {f"data.{name}" for name in names}:
             given = ", ".join(f"--data.{name}" for name in names)
@@ -209,6 +215,11 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
             parser.error(f"DST: nothing; give the folder of {options.name} and one to write")
         _require_folder(source, parser)
 
+    try:
+        check_folder("DST", destination)
+    except ValueError as fault:
+        parser.error(str(fault))
+
     from scaseg.data.prepare import prepare
     from scaseg.progress import progress_bar
 
@@ -221,9 +232,11 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
         if not problems:
             parser.error(first)
         _print("\n".join(problems))  # of single files: found at work, and all others are done
-        parser.exit(1, f"error: {first}\n")
+        parser.fail(1, first)
     except OSError as fault:  # a full disk, a folder that may not be written to
-        parser.exit(1, f"error: {destination}: {fault}; what is written is kept\n")
+        if not destination.exists():
+            parser.error(cannot_be_written("DST", destination, fault))
+        parser.fail(1, f"{destination}: {fault}; what is written is kept")
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
         done = f"{written.copied} pairs written, {written.skipped} were there"
@@ -253,22 +266,20 @@ def _print(text: str) -> None:
 
 
 def _label_map(text: str) -> dict[int, int]:
-    import yaml
+    from scaseg.config import load_recipe
 
     wrong = argparse.ArgumentTypeError(f"{text!r}; give whole numbers, such as '{{255: 1}}'")
     try:
-        read = yaml.safe_load(text)
-        if not isinstance(read, dict) or not read:
-            raise wrong
-        return {int(str(before)): int(str(after)) for before, after in read.items()}
-    except (yaml.YAMLError, ValueError) as fault:
+        found = load_recipe(None, {"data.label_map": text}).data.label_map
+    except ValueError as fault:
         raise wrong from fault
+    if not found:
+        raise wrong
+    return found
 
 
 def _value(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number >= 0")
-    return int(text)
+    return whole(text, 0, LARGEST_LABEL)
 
 
 def _names(text: str) -> list[str]:

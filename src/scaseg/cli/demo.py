@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive
+from scaseg.cli.places import check_folder
 
 
 def add_demo(add: Callable[..., Parser]) -> None:
@@ -34,6 +35,10 @@ def add_demo(add: Callable[..., Parser]) -> None:
 
 
 def _demo(options: argparse.Namespace, parser: Parser) -> None:
+    try:
+        check_folder("--out", options.out)
+    except ValueError as fault:
+        parser.error(str(fault))
     # scenes are small: threads would spend their time waiting for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -52,7 +57,7 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
             **{name: value for name, value in sizes.items() if value is not None},
         )
     except WorkError as fault:
-        parser.exit(1, f"error: {fault}\n")
+        parser.fail(1, str(fault))
     except ValueError as fault:
         parser.error(str(fault))
     print(f"\n{table(findings.rows)}\n")

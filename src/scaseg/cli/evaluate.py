@@ -6,10 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
+from scaseg.cli.limits import add_max_pixels
+from scaseg.cli.loading import find
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
+from scaseg.cli.places import check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
 
 
@@ -32,6 +36,7 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--out", metavar="DIR", help="also write pictures and confusion.csv there")
+    add_max_pixels(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     group = parser.add_argument_group("more looks at each photograph, averaged")
     group.add_argument(
@@ -45,46 +50,63 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
 
 
 def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
+    try:
+        if options.out is not None:
+            check_folder("--out", options.out)
+        folder = find("--model", options.model)  # before Lightning: it is quick to refuse
+    except ValueError as fault:
+        parser.error(str(fault))
+
     from scaseg.build import load_model
     from scaseg.config import load_recipe
+    from scaseg.folder_lock import folder_lock
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
-    from scaseg.training.evaluation import data_of, evaluate, trained_on
-    from scaseg.training.folder import find_model
-    from scaseg.training.loop import WorkError, is_first_process
+    from scaseg.training.evaluation import check_images, data_of, evaluate, trained_on
+    from scaseg.training.loop import WorkError, check_device, is_first_process
 
     scales = (0.75, 1.0, 1.25) if options.tta else options.scales
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
+    overrides["data.max_pixels"] = options.max_pixels
     overrides = {key: str(value) for key, value in overrides.items() if value is not None}
     try:
         test_time = read_looks(options, scales, flip=options.flip or options.tta)
-        model = load_model(find_model(options.model))
+        model = load_model(folder)
         quiet = options.json or options.quiet or not is_first_process()
         check_windows(test_time, model, quiet=quiet)
         data = data_of(model, options.data)
         run = load_recipe(None, overrides | options.config_keys, data=data)
         if run.data.root is None and not run.data.is_generated:
             parser.error("--data: nothing; say where the photographs and labels are")
+        check_device(run.machine)
         dataset, said = evaluation_split(run.data, options.split, trained_on=trained_on(model))
-        if options.out is not None and is_first_process():
-            Path(options.out).mkdir(parents=True, exist_ok=True)  # fails now, not after the work
-        if not quiet:
-            print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
-        with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
-            result = evaluate(
-                model, dataset, test_time=test_time, machine=run.machine, progress=progress
-            )
+        classes = model.config.classes
+        # an --out that cannot be is refused now, not after the work
+        writes = options.out is not None and is_first_process()
+        with folder_lock(options.out) if writes else nullcontext():
+            if not quiet:
+                print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
+            with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:
+                check_images(model, dataset, run.data.check, progress=progress)
+            with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
+                result = evaluate(
+                    model,
+                    dataset,
+                    test_time=test_time,
+                    machine=run.machine,
+                    progress=progress,
+                    check="none",
+                )
+            if writes:
+                from scaseg.figures import write_evaluation
+
+                write_evaluation(result.confusion, classes, Path(options.out))
     except WorkError as fault:
-        parser.exit(1, f"error: {fault}\n")
+        parser.fail(1, str(fault))
     except ValueError as fault:
         parser.error(str(fault))
     if not is_first_process():
         return
-    classes = model.config.classes
-    if options.out is not None:
-        from scaseg.figures import write_evaluation
-
-        write_evaluation(result.confusion, classes, Path(options.out))
     if options.json:
         print(json.dumps(result.to_dict(classes), ensure_ascii=False))
     else:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaseg.cli.limits import add_max_pixels
+from scaseg.cli.loading import find, load
 from scaseg.cli.parser import Parser, positive
+from scaseg.cli.places import check_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,6 +71,7 @@ def add_explain(add: Callable[..., Parser]) -> None:
         default="auto",
         help="what to compute on (auto)",
     )
+    add_max_pixels(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
     parser.set_defaults(run=_explain)
 
@@ -75,6 +80,8 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
     try:
         kind = _format(options)
         _check_combination(options)
+        for folder in options.compare or [options.model]:  # before torch: it is quick to refuse
+            find("--model" if options.compare is None else "--compare", folder)
         if options.compare is None:
             figure = _maps(options, kind)
         else:
@@ -86,7 +93,7 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
     except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
         said = " ".join(str(fault).split())[:200] or type(fault).__name__
         what = options.image or options.data or "the data"
-        parser.exit(1, f"error: {what}: could not be explained ({said}); try a smaller one\n")
+        parser.fail(1, f"{what}: could not be explained ({said}); try a smaller one")
     if figure is not None:
         from scaseg.explain import save_figure
 
@@ -103,12 +110,13 @@ def _format(options: argparse.Namespace) -> str:
         raise ValueError(f"--out: {out} ends in none of .png .pdf .svg .npz; say --format")
     if kind == "npz" and options.compare is not None:
         raise ValueError("--format: npz, but --compare draws a page; give png, pdf or svg")
-    if out.is_dir():
+    if os.path.isdir(out):  # not Path's own, which raises where a name is too long
         raise ValueError(f"--out: {out} is a folder; give a file")
-    if out.exists() and not options.overwrite:
+    if os.path.exists(out) and not options.overwrite:
         raise ValueError(f"--out: {out} is there already; use --overwrite, or another name")
     if not out.parent.is_dir():
         raise ValueError(f"--out: {out.parent} is no folder; make it first")
+    check_file("--out", out)
     return kind
 
 
@@ -146,7 +154,6 @@ def _check_combination(options: argparse.Namespace) -> None:
 
 
 def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
-    from scaseg.cli.loading import load
     from scaseg.data.files import read_image
     from scaseg.explain import (
         class_maps,
@@ -158,10 +165,18 @@ def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
     from scaseg.explain.drawing import MOST
     from scaseg.explain.maps import check_point
 
-    image = read_image(options.image)  # before the model: it is quick to refuse
+    # before the model: it is quick to refuse
+    image = read_image(options.image, max_pixels=options.max_pixels)
+    if options.grid and (options.grid[0] > image.shape[0] or options.grid[1] > image.shape[1]):
+        rows, columns = options.grid
+        raise ValueError(
+            f"--grid: {rows}x{columns} of a photograph with {image.shape[0]} rows of "
+            f"{image.shape[1]} pixels; give no more points than that"
+        )
     points = grid_points(image, *options.grid) if options.grid else options.point or []
     if len(points) > MOST and kind != "npz":
-        raise ValueError(f"--grid: {len(points)} points; a figure has room for {MOST} at most")
+        name = "--grid" if options.grid else "--point"
+        raise ValueError(f"{name}: {len(points)} points; a figure has room for {MOST} at most")
     for point in points:
         try:
             check_point(point, image.shape[:2])
@@ -172,6 +187,11 @@ def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
     if kind == "npz":
         save_maps(maps, options.out)
         return None
+    if len(maps) > MOST:  # of classes: nobody can ask for fewer
+        if not options.quiet:
+            note = f"{len(maps)} classes, of which the {MOST} largest are drawn; npz has all"
+            print(f"note: {note}", file=sys.stderr)
+        maps = maps.first(MOST)
     return draw_dependency_maps(maps)
 
 

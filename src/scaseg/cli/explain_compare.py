@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from scaseg.cli.loading import load
 from scaseg.data.datasets import FolderDataset, LabelledImages
 from scaseg.data.datasets.paired import size_mismatch
 from scaseg.data.files import read_image, read_labels
-from scaseg.data.sample import IGNORE, Sample
+from scaseg.data.sample import Sample
 from scaseg.explain import Comparison, compare_models, draw_comparisons, most_telling
 from scaseg.explain.comparing import check_pair
 from scaseg.inference.segmentation import palette_of
@@ -28,7 +29,9 @@ def comparison_page(options: argparse.Namespace) -> Figure:
     """Draw the row of one image, or a page of a data set's most telling ones."""
     sample = None
     if options.image is not None:  # before the models: it is quick to refuse
-        values, image = read_labels(options.label), read_image(options.image)
+        limit = options.max_pixels
+        values = read_labels(options.label, max_pixels=limit)
+        image = read_image(options.image, max_pixels=limit)
         if values.shape != image.shape[:2]:
             raise ValueError(f"{options.label}: {size_mismatch(values.shape, image.shape[:2])}")
         sample = Sample(image, values, Path(options.image).name)
@@ -73,9 +76,10 @@ def _dataset(options: argparse.Namespace, model: Segmenter) -> LabelledImages:
     from scaseg.training.data import evaluation_split  # Lightning: seconds
     from scaseg.training.evaluation import data_of, trained_on
 
-    dataset, said = evaluation_split(
-        data_of(model, options.data), options.split, trained_on=trained_on(model)
-    )
+    config = data_of(model, options.data)
+    if options.max_pixels is not None:
+        config = replace(config, max_pixels=options.max_pixels)
+    dataset, said = evaluation_split(config, options.split, trained_on=trained_on(model))
     if dataset.classes not in (None, model.config.classes):
         raise ValueError(
             f"--data: {options.data} has other classes than the models, or another order; give "
@@ -88,12 +92,11 @@ def _dataset(options: argparse.Namespace, model: Segmenter) -> LabelledImages:
 
 def _as_in_training(values: NDArray[np.int32], model: Segmenter, path: Path) -> NDArray[np.int32]:
     """Turn the values of a label map into classes as the model's own data had them."""
-    recorded = model.config.training.get("recipe", {}).get("data", {})
+    recorded = model.config.trained_on()
     reader = FolderDataset.__new__(FolderDataset)  # of one file, in no folder
-    renamed = recorded.get("label_map") or {}
-    reader.label_map = {int(before): int(after) for before, after in renamed.items()}
-    reader.reduce_zero_label = bool(recorded.get("reduce_zero_label", False))
-    reader.ignore_index = int(recorded.get("ignore_index", IGNORE))
+    reader.label_map = recorded.label_map
+    reader.reduce_zero_label = recorded.reduce_zero_label
+    reader.ignore_index = recorded.ignore_index
     return reader.to_classes(values, path)
 
 

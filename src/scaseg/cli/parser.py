@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 from scaseg.cli.example import format_epilog, split_epilog
 from scaseg.cli.suggest import nearest, with_suggestion
 
+LONG, LONGEST = 300, 660  # a word, and a message, that says no more when it is longer
+
 
 class Parser(argparse.ArgumentParser):
     """Answers bad input with one line on stderr, `error: <option>: <what came>; <what fits>`.
@@ -35,14 +37,17 @@ class Parser(argparse.ArgumentParser):
         return super().format_help() + (f"\n{closing}" if closing else "")
 
     def error(self, message: str) -> NoReturn:
-        message = " ".join(message.split())
-        message = re.sub(r"^arguments? (\S+?):? ", r"\1: ", message)
+        message = re.sub(r"^arguments? (\S+?):? ", r"\1: ", " ".join(message.split()))
         message = re.sub(r": invalid int value: (.+)$", r": \1; give a whole number", message)
         message = re.sub(r": invalid float value: (.+)$", r": \1; give a number", message)
-        message = with_suggestion(message)
+        self.fail(2, with_suggestion(message))
+
+    def fail(self, code: int, message: str) -> NoReturn:
+        """End with one line on stderr, whatever others' files have brought into the message."""
+        message = one_line(message)
         if "; " not in message:
             message = f"{message}; see {self.prog} --help"
-        self.exit(2, f"error: {message}\n")
+        self.exit(code, f"error: {message}\n")
 
     def commands(self) -> dict[str, Parser]:
         """The commands under this one, by name."""
@@ -57,6 +62,8 @@ class Parser(argparse.ArgumentParser):
         # before argparse looks: it would first complain of what is missing for want of this one
         given = list(sys.argv[1:] if args is None else args)
         self._refuse_unknown_options(given)
+        if not self.commands():
+            self._refuse_nothing(given)
         options, extra = super().parse_known_args(given, namespace)
         if extra and not self.commands():
             self.error(f"{extra[0]!r}: not expected here; see {self.prog} --help")
@@ -80,6 +87,13 @@ class Parser(argparse.ArgumentParser):
                     advice = f"options follow the command: {advice}"
                 self.error(f"{option}: unknown option; {advice}")
 
+    def _refuse_nothing(self, arguments: Sequence[str]) -> None:
+        """Refuse an empty value: as a path it would be the working folder, which nobody named."""
+        for before, argument in zip(["", *arguments], arguments, strict=False):
+            if argument == "" or (argument.startswith("--") and argument.endswith("=")):
+                name = argument.rstrip("=") or (before if before.startswith("--") else self.prog)
+                self.error(f"{name}: ''; give something, or leave it out")
+
     def _key(self, option: str) -> str | None:
         """The setting of a run that ends like an option: --training.ema for --ema."""
         if not self.get_default("takes_keys"):
@@ -102,11 +116,34 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown command {value!r}; the commands are {', '.join(choices)}")
 
 
+def one_line(message: str) -> str:
+    r"""Bring a message to one line that a terminal shows as it is, and a person can read.
+
+    >>> one_line("a\x1b[31m b\nc")
+    'a\\x1b[31m b c'
+    """
+    words = [
+        word if len(word) <= LONG else f"{word[:40]}...{word[-40:]}" for word in message.split()
+    ]
+    said = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in " ".join(words)
+    )
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."
+
+
+def whole(text: str, least: int, most: int | None = None) -> int:
+    """Read a whole number from `least` to `most`."""
+    few = text.isascii() and text.isdigit() and len(text) <= 18
+    if not few or int(text) < least or (most is not None and int(text) > most):
+        fits = f">= {least}" if most is None else f"from {least} to {most}"
+        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number {fits}")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """Read a whole number >= 1."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number >= 1")
-    return int(text)
+    return whole(text, 1)
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -7,15 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.limits import add_max_pixels
+from scaseg.cli.loading import find, load
+from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.places import cannot_be_written, check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
 
 if TYPE_CHECKING:
+    from scaseg.inference import TestTime
     from scaseg.inference.job import Tally
 
-MAX_PIXELS = 250_000_000
 PRECISIONS = {"32": "fp32", "bf16": "bf16", "16": "fp16"}  # as `evaluate` spells them
 
 
@@ -61,18 +64,16 @@ def add_predict(add: Callable[..., Parser]) -> None:
     )
     add_windows(group)
     group = parser.add_argument_group("many files")
-    group.add_argument("--skip-existing", action="store_true", help="do what is not done yet")
+    group.add_argument(
+        "--skip-existing",
+        action="store_true",
+        help="do what is not done yet; results of another model are refused, not mixed in",
+    )
     group.add_argument("--overwrite", action="store_true", help="replace results that are there")
     group.add_argument(
         "--skip-bad", action="store_true", help="name and count what cannot be read, do the rest"
     )
-    group.add_argument(
-        "--max-pixels",
-        type=positive,
-        default=MAX_PIXELS,
-        metavar="N",
-        help="larger photographs are bad ones, seen before they are decoded (%(default)s)",
-    )
+    add_max_pixels(group)
     group.add_argument(
         "--shard",
         type=_shard,
@@ -102,17 +103,24 @@ def add_predict(add: Callable[..., Parser]) -> None:
 def _predict(options: argparse.Namespace, parser: Parser) -> None:
     if options.skip_existing and options.overwrite:
         parser.error("--overwrite: came with --skip-existing; give one of the two")
-    if options.out.exists() and not options.out.is_dir():
-        parser.error(f"--out: {options.out} is a file; give a folder")
+    try:
+        check_folder("--out", options.out)
+        folder = find("--model", options.model)
+    except ValueError as fault:
+        parser.error(str(fault))
 
-    from scaseg.inference.listing import Shard, listed
+    from scaseg.inference.listing import Listed, Shard, listed
     from scaseg.inference.outputs import Outputs, check_outputs
 
     shard = None if options.shard is None else Shard(*options.shard)
     outputs = Outputs(options.out, options.overlay, options.scores, options.json)
+
+    def photographs() -> Iterator[Listed]:
+        return listed(options.images, options.out, shard)
+
     try:
         to_do, there = check_outputs(
-            listed(options.images, options.out, shard),
+            photographs(),
             outputs,
             skip_existing=options.skip_existing,
             overwrite=options.overwrite,
@@ -120,27 +128,31 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.cli.loading import load
     from scaseg.inference.job import Options, WorkError, predict_files, usual_workers
+    from scaseg.inference.record import Record
 
     try:
         scales = (0.75, 1.0, 1.25) if options.tta else (1.0,)
         how = read_looks(options, scales, flip=options.tta)
+        record = Record(options.out, folder, _decisive(options, how))
+        if options.overwrite:
+            record.check_replaced(photograph.name for photograph in photographs())
+        else:
+            record.check()
         model = load("--model", options.model, options.device)
         check_windows(how, model, quiet=options.quiet)
-        options.out.mkdir(parents=True, exist_ok=True)
     except ValueError as fault:
         parser.error(str(fault))
-    photographs = (
+    missing = (
         photograph
-        for photograph in listed(options.images, options.out, shard)
+        for photograph in photographs()
         if not (options.skip_existing and outputs.is_done(photograph.name))
     )
     try:
         with _bar(to_do, shown=not options.quiet) as progress:
             tally = predict_files(
                 model,
-                photographs,
+                missing,
                 outputs,
                 Options(
                     how,
@@ -150,15 +162,33 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
                     options.max_pixels,
                     options.skip_bad,
                 ),
+                on_begin=record.begin,
                 on_bad=_say,
                 on_done=progress,
             )
     except (WorkError, ValueError) as fault:
-        parser.exit(1, f"error: {' '.join(str(fault).split())}\n")
+        # bad input, as long as nothing was written for it
+        code = 2 if isinstance(fault, ValueError) and not record.begun else 1
+        parser.fail(code, str(fault))
+    except OSError as fault:
+        if record.begun:
+            raise
+        parser.error(cannot_be_written("--out", options.out, fault))
+    if not tally.bad:
+        record.finish()
+    if tally.bad and not tally.done and not there:
+        parser.error(f"IMAGES: none of {tally.bad} photographs could be read; give others")
     if not options.quiet:
         print(_summary(tally, there, options.out))
-    if tally.bad and not tally.done:
-        parser.exit(1, f"error: none of {tally.bad} photographs could be read\n")
+
+
+def _decisive(options: argparse.Namespace, how: TestTime) -> dict[str, Any]:
+    """The options that change results, as they are typed."""
+    found: dict[str, Any] = {"--tta": options.tta, "--precision": options.precision}
+    if how.window is not None:
+        found |= {"--window": how.window, "--overlap": how.overlap}
+        found["--context-scope"] = how.context_scope
+    return found
 
 
 def _say(line: str) -> None:
@@ -219,7 +249,8 @@ def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 
 def _shard(text: str) -> tuple[int, int]:
     index, _, count = text.partition("/")
-    whole = index.isascii() and index.isdigit() and count.isascii() and count.isdigit()
-    if not whole or not 1 <= int(index) <= int(count):
-        raise argparse.ArgumentTypeError(f"{text!r}; give I/N with I from 1 to N, such as 2/8")
-    return int(index) - 1, int(count)
+    try:
+        return whole(index, 1, positive(count)) - 1, positive(count)
+    except argparse.ArgumentTypeError as fault:
+        said = f"{text!r}; give I/N with I from 1 to N, such as 2/8"
+        raise argparse.ArgumentTypeError(said) from fault

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 # options that stand for a key of the run: what a person types, and where it goes
 KEYS = {
     "data": "data.root",
+    "max_pixels": "data.max_pixels",
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
     "seed": "training.seed",
@@ -24,6 +26,7 @@ KEYS = {
     "backbone_weights": "model.backbone_weights",
     "context": "model.context",
     "head": "model.head",
+    "on_nan": "training.on_nan",
     **MACHINE_KEYS,
 }
 
@@ -46,8 +49,14 @@ def add_settings(parser: Parser) -> None:
     )
     group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
     group.add_argument(
-        "--head", metavar="NAME", help="fcn, compact or pointwise (by backbone, in this order)"
+        "--head",
+        metavar="NAME",
+        help="fcn, compact, light or pointwise (fcn for vgg16, compact, pointwise for tiny)",
     )
+    group.add_argument(
+        "--on-nan", metavar="WHAT", help="at a loss that is not finite: stop, or skip:N (stop)"
+    )
+    add_max_pixels(group)
     add_machine(parser)
     parser.set_defaults(takes_keys=True)
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from scaseg.cli.machine import MACHINE_KEYS
 from scaseg.cli.parser import Parser
-from scaseg.cli.settings import add_settings, given_settings, read_run
+from scaseg.cli.places import check_folder
+from scaseg.cli.settings import KEYS, add_settings, given_settings, read_run
 
 # what may change when a run is continued, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
-MOVABLE = {"data", *MACHINE_KEYS} - {"devices"}
+MOVABLE = {"data", "on_nan", *MACHINE_KEYS} - {"devices"}
 
 
 def add_train(add: Callable[..., Parser]) -> None:
@@ -53,6 +54,11 @@ def _train(options: argparse.Namespace, parser: Parser) -> None:
         return
     if options.out is None and not options.fast_dev_run:
         parser.error("--out: nothing; say where the run goes")
+    if options.out is not None:
+        try:
+            check_folder("--out", options.out)
+        except ValueError as fault:
+            parser.error(str(fault))
     recipe = options.recipe
     if options.resume:
         given = {*given_settings(options), *options.config_keys}
@@ -63,8 +69,12 @@ def _train(options: argparse.Namespace, parser: Parser) -> None:
 
 def _run(options: argparse.Namespace, run: object, parser: Parser) -> None:
     from scaseg.config import RunConfig
-    from scaseg.training.loop import WorkError
+    from scaseg.training.folder import LAST
+    from scaseg.training.loop import WorkError, is_first_process
+    from scaseg.training.processes import AgreedError
     from scaseg.training.run import train
+    from scaseg.training.state import has_state
+    from scaseg.training.stopping import TerminatedError
 
     assert isinstance(run, RunConfig)
     folder = None if options.out is None else Path(options.out)
@@ -79,16 +89,20 @@ def _run(options: argparse.Namespace, run: object, parser: Parser) -> None:
             say=None if options.quiet else lambda line: print(line, file=sys.stderr),
         )
     except WorkError as fault:
+        if isinstance(fault.__cause__, AgreedError) and not is_first_process():
+            parser.exit(1)
         kept = ""
         if folder is not None and folder.is_dir():
             with suppress(OSError):  # a full disk must not hide what went wrong
                 (folder / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
                 kept = f"; details in {folder / 'traceback.txt'}"
-        parser.exit(1, f"error: {fault}{kept}\n")
+        parser.fail(1, f"{fault}{kept}")
     except ValueError as fault:
         parser.error(str(fault))
-    from scaseg.training.loop import is_first_process
-
+    except (KeyboardInterrupt, TerminatedError):
+        if is_first_process() and folder is not None and has_state(folder / LAST):
+            sys.stderr.write(f"saved; continue with: scaseg train --resume --out {folder}\n")
+        raise
     if is_first_process() and not options.quiet:
         from scaseg.training.summary import summary
 
@@ -99,20 +113,16 @@ def _recipe_to_resume(options: argparse.Namespace, given: set[str], parser: Pars
     """Find what a run was, and refuse to change it half-way."""
     if options.recipe is not None or options.overwrite or options.fast_dev_run:
         parser.error("--resume: comes with --out alone; the rest is in the run folder")
-    other = sorted(
-        given - MOVABLE - {MACHINE_KEYS[name] for name in MOVABLE - {"data"}} - {"data.root"}
-    )
+    other = sorted(given - MOVABLE - {KEYS[name] for name in MOVABLE})
     if other:
         parser.error(
             f"--resume: --{other[0].replace('_', '-')} cannot change in a run; leave it out"
         )
-    from scaseg.training.folder import LAST, RECIPE
+    from scaseg.model_folder import RECIPE
 
     folder = Path(options.out)
     if not (folder / RECIPE).is_file():
         parser.error(f"--resume: {folder} has no run ({RECIPE}); start it without --resume")
-    if not (folder / LAST).is_file():
-        parser.error(f"--resume: {folder} has no checkpoint yet; start it again with --overwrite")
     return folder / RECIPE
 
 

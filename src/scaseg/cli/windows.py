@@ -22,7 +22,10 @@ def add_windows(group: argparse._ArgumentGroup) -> None:
         help="in windows of N x N pixels: any size in bounded memory; 512 is usual",
     )
     group.add_argument(
-        "--overlap", type=int, metavar="N", help="pixels shared by windows (64, or half a window)"
+        "--overlap",
+        type=int,
+        metavar="N",
+        help="pixels shared by windows (64, or half a window); more where windows show",
     )
     group.add_argument(
         "--context-scope",

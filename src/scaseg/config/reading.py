@@ -20,7 +20,17 @@ class Text(str):
 
 
 class Loader(yaml.SafeLoader):
-    """YAML as people mean it: 1e-3 is a number, yes and no are words, no key is given twice."""
+    """YAML as people mean it: 1e-3 is a number, yes, no and 12:30 are words, no key comes twice.
+
+    Nor is anything said once and meant often: a few lines of aliases can stand for gigabytes.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            line, name = event.start_mark.line + 1, getattr(event, "anchor", "")
+            raise ValueError(f"line {line}: an alias (*{name}); write out what it stands for")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -34,19 +44,39 @@ class Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if ":" in node.value or len(node.value) > 80:  # asked for by a tag
+            raise ValueError(f"line {node.start_mark.line + 1}: not a whole number; mend it")
+        return super().construct_yaml_int(node)
+
 
 class Dumper(yaml.SafeDumper):
     """Writes what `Loader` reads, short lists in one line."""
 
 
-BOOL, FLOAT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:float"
+BOOL, FLOAT, INT = (f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int"))
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOL]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (BOOL, FLOAT, INT)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+# not 1:30 in base 60, which YAML 1.1 has, nor numbers of a thousand digits
+Loader.add_implicit_resolver(
+    INT,
+    re.compile(r"[-+]?(0b[01_]{1,64}|0x[0-9a-fA-F_]{1,32}|0[0-7_]{0,32}|[1-9][0-9_]{0,63})\Z"),
+    list("-+0123456789"),
+)
+Loader.add_implicit_resolver(
+    FLOAT,
+    re.compile(
+        r"([-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z"
+    ),
+    list("-+0123456789."),
+)
 Loader.add_implicit_resolver(
     BOOL, re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
 )
+Loader.add_constructor(INT, Loader.construct_yaml_int)
 for _kind in (Loader, Dumper):  # the one reads 1e-3 as a number, so the other quotes it as text
     _kind.add_implicit_resolver(
         FLOAT,
@@ -70,6 +100,12 @@ def parse(text: str) -> Any:
         raise ValueError(f"{line}not YAML ({fault.problem}); mend it") from fault
     except yaml.YAMLError as fault:
         raise ValueError(f"not YAML ({str(fault).splitlines()[0]}); mend it") from fault
+    except ValueError as fault:
+        if "; " in str(fault):  # our own
+            raise
+        raise ValueError(f"not YAML ({fault}); mend it") from fault  # 2001-99-99
+    except RecursionError as fault:
+        raise ValueError("not YAML of ours (nested too deeply); mend it") from fault
 
 
 def setting(
@@ -217,7 +253,7 @@ def _parse_list(text: Text) -> Any:
     if text.lstrip().startswith("["):
         try:
             return _as_text(yaml.load(text, Loader=yaml.BaseLoader))
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             raise ValueError from None
     parts = [Text(part.strip()) for part in text.split(",")]  # --data.classes sky,tree
     if not all(parts):
@@ -250,4 +286,5 @@ def _shown(value: Any) -> str:
 
 
 def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+    name = str(key) if len(str(key)) <= 60 else f"{str(key)[:57]}..."
+    return f"{path}.{name}" if path else name

@@ -12,6 +12,8 @@ import yaml
 from scaseg.config.reading import Dumper, Text, parse, read, what_fits
 from scaseg.config.run import DataConfig, RunConfig
 
+MOST_BYTES = 1 << 20  # a recipe has some kilobytes; what is larger is something else
+
 
 def load_recipe(
     path: str | Path | None = None,
@@ -104,6 +106,10 @@ def _read_yaml(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give a recipe in YAML")
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(
+                f"{path}: {path.stat().st_size} bytes; a recipe has {MOST_BYTES} at most"
+            )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         raise ValueError(f"{path}: cannot be read ({fault}); give a recipe in YAML") from fault

@@ -5,6 +5,7 @@ The defaults are the paper's where it says something. A recipe is one of these i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ DatasetName = Literal[
     "context_scenes_selective",
 ]
 
+LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
+LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -36,12 +40,36 @@ class DataConfig:
         0.1, "share of train kept for validation where there is no val split", least=0, most=0.9
     )
     limit: int | None = setting(None, "train on the first N images only", least=1)
+    folds: int | None = setting(
+        None, "cross-validation: all listed images in N parts, one for testing", least=2, most=1000
+    )
+    fold: int | None = setting(
+        None, "the part that is tested, 1 to folds; the rest is train", least=1
+    )
     classes: tuple[str, ...] | None = setting(None, "class names, where no file names them")
     label_map: dict[int, int] = setting({}, "values renamed on reading: {255: 1} for binary masks")
     reduce_zero_label: bool = setting(False, "0 is unlabelled, and every other class one less")
-    ignore_index: int = setting(255, "the value of unlabelled pixels on disk", least=0)
+    ignore_index: int = setting(
+        255, "the value of unlabelled pixels on disk", least=0, most=LARGEST_LABEL
+    )
+    max_pixels: int | None = setting(
+        None, "refuse larger images and label maps before decoding; null: 250 million", least=1
+    )
+    check: Literal["all", "quick"] = setting(
+        "all", "before the first step, read every file once; quick: headers and a few label maps"
+    )
     cache: Literal["none", "ram", "disk"] = setting("none", "keep decoded images")
     cache_dir: str | None = setting(None, "where cache: disk keeps them; null: in the run folder")
+
+    def __post_init__(self) -> None:
+        if self.fold is not None and (self.folds is None or self.fold > self.folds):
+            fits = "set data.folds too" if self.folds is None else f"give 1 to {self.folds}"
+            raise ValueError(f"data.fold: {self.fold}, and data.folds is {self.folds}; {fits}")
+        for value in (*self.label_map, *self.label_map.values()):
+            if not -LARGEST_LABEL <= value <= LARGEST_LABEL:
+                raise ValueError(
+                    f"data.label_map: {value}; values of a label map are {LARGEST_LABEL} at most"
+                )
 
     @property
     def is_generated(self) -> bool:
@@ -61,11 +89,14 @@ class AugmentConfig:
         None,
         "fit images into [height, width], proportions kept; also when evaluating and predicting",
         least=8,
+        most=LARGEST_SIDE,
     )
     scale: tuple[float, float] | None = setting(
         None, "enlarge or shrink by a factor from [low, high]", least=0.05, most=20
     )
-    crop: tuple[int, int] | None = setting(None, "cut out [height, width] at random", least=8)
+    crop: tuple[int, int] | None = setting(
+        None, "cut out [height, width] at random", least=8, most=LARGEST_SIDE
+    )
 
     def __post_init__(self) -> None:
         if self.scale is not None and self.scale[0] > self.scale[1]:
@@ -87,7 +118,7 @@ class NetworkConfig:
     context: Literal["none", "average", "sca", "dot"] = setting(
         "sca", "what neurons hear of others"
     )
-    head: Literal["auto", "fcn", "compact", "pointwise"] = setting(
+    head: Literal["auto", "fcn", "compact", "light", "pointwise"] = setting(
         "auto",
         "what follows; auto: the paper's fcn for vgg16, compact, pointwise for tiny",
     )
@@ -136,12 +167,25 @@ class TrainingConfig:
     )
     validate_every: int = setting(1, "epochs between validations", least=1)
     checkpoint_every: int = setting(1, "epochs between saves of the training state", least=1)
+    checkpoint_minutes: float | None = setting(
+        15, "and minutes between saves within an epoch; 0: after every step; null: none", least=0
+    )
+    on_nan: str = setting(
+        "stop", "at a loss that is not finite: stop, or skip:N, leave out at most N such batches"
+    )
     early_stop: int | None = setting(
         None, "stop after N validations without a better mIoU", least=1
     )
     loggers: tuple[str, ...] = setting((), "beside metrics.csv: tensorboard, wandb, mlflow, ...")
 
+    @property
+    def most_skips(self) -> int:
+        """How many batches may be left out because their loss is not finite."""
+        return 0 if self.on_nan == "stop" else int(self.on_nan.removeprefix("skip:"))
+
     def __post_init__(self) -> None:
+        if not re.fullmatch("stop|skip:[0-9]{1,9}", self.on_nan):
+            raise ValueError(f"training.on_nan: {self.on_nan!r}; give stop, or skip:10")
         clamp = self.class_weight_range
         if clamp is not None and clamp[0] > clamp[1]:
             raise ValueError(
@@ -155,10 +199,14 @@ class MachineConfig:
     """Where it runs. Nothing here changes what is computed, but for rounding and DDP's batches."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "what to compute on")
-    devices: int = setting(1, "processes, one on each device (DDP)", least=1)
-    nodes: int = setting(1, "machines; start one run on each, by torchrun or SLURM", least=1)
+    devices: int = setting(1, "processes, one on each device (DDP)", least=1, most=1024)
+    nodes: int = setting(
+        1, "machines; start one run on each, by torchrun or SLURM", least=1, most=65536
+    )
     precision: Literal["32", "bf16", "16"] = setting("32", "of activations; weights stay float32")
-    workers: int | None = setting(None, "loader processes; null: by the number of cores", least=0)
+    workers: int | None = setting(
+        None, "loader processes; null: by the number of cores", least=0, most=256
+    )
 
 
 @dataclass(frozen=True)

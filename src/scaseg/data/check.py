@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from scaseg.class_weights import paper_class_weights
 from scaseg.data.datasets.paired import Pair, PairedDataset
-from scaseg.data.files import IMAGE_SUFFIXES, image_size, read_image
+from scaseg.data.files import IMAGE_SUFFIXES, image_size
+from scaseg.data.look import SMALLEST, Look, look_at, problem_of, too_small
+from scaseg.data.paths import shown
 from scaseg.data.problems import (
     class_problems,
     list_problems,
@@ -29,18 +29,9 @@ from scaseg.data.scan import (
     in_parallel,
     read_label_facts,
 )
+from scaseg.data.sound import refuse
 
-SMALLEST = 8  # pixels a side: the network takes no less
 HEADERS, DECODED = 2000, 16  # pairs that quick_check looks at: their sizes, their contents
-
-
-class _Look(NamedTuple):
-    """What reading one pair has shown."""
-
-    size: tuple[int, int] | None
-    digest: bytes | None
-    labels: LabelFacts | None
-    problems: list[Problem]
 
 
 def check_data(
@@ -51,6 +42,7 @@ def check_data(
     label_map: Mapping[int, int] | None = None,
     reduce_zero_label: bool = False,
     ignore_index: int = IGNORE,
+    max_pixels: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -69,6 +61,7 @@ def check_data(
             label_map=label_map,
             reduce_zero_label=reduce_zero_label,
             ignore_index=ignore_index,
+            max_pixels=max_pixels,
             strict=False,
         )
 
@@ -76,7 +69,7 @@ def check_data(
     splits, problems = _splits(build, dataset_class.splits(root), everything)
     files = list(dict.fromkeys((pair.image, pair.labels) for pair in chain(*splits.values())))
     looks = in_parallel(
-        lambda pair: _look(everything, *pair), files, workers=workers, progress=progress
+        lambda pair: look_at(everything, *pair), files, workers=workers, progress=progress
     )
     digests = {image: look.digest for (image, _), look in zip(files, looks, strict=True)}
     facts = {
@@ -109,7 +102,7 @@ def check_data(
         eta=None if weights is None else weights.eta,
         weights=None if weights is None else weights.weights,
         problems=tuple(
-            one._replace(place=one.place.removeprefix(f"{root}{os.sep}")) for one in problems
+            one._replace(place=one.place.removeprefix(f"{shown(root)}{os.sep}")) for one in problems
         ),
     )
 
@@ -121,7 +114,7 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
     masks=False: that all hold only 0 and 255 is no fault; a few photographs may show one class.
     """
     compared = in_parallel(
-        lambda pair: _compare_headers(pair, dataset.root), _spaced(dataset.pairs, HEADERS)
+        lambda pair: _compare_headers(pair, dataset), _spaced(dataset.pairs, HEADERS)
     )
     problems = list(chain(*compared))
     looks = in_parallel(
@@ -133,11 +126,7 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
         if look.labels is not None:
             facts[pair.labels] = look.labels
     problems += value_problems(dataset, facts, masks=masks)
-    errors = [problem for problem in problems if problem.is_error]
-    if errors:
-        rest = len({error.place for error in errors} - {errors[0].place})
-        more = f" (and {rest} more files; `scaseg data check` lists all)" if rest else ""
-        raise ValueError(errors[0].line + more)
+    refuse(problems)
 
 
 def _splits(
@@ -156,78 +145,44 @@ def _splits(
         splits[name] = part.pairs
         messages += part.problems
         if not part.pairs and not part.problems:
-            messages.append(f"{everything.root}: the split '{name}' is empty; give it pairs")
+            messages.append(f"{shown(everything.root)}: the split '{name}' is empty; give it pairs")
     if not names:
         splits["all images"] = everything.pairs
         messages += everything.problems
     remedy = "add what is missing, or take the name out"
     # a problem of the folders is one of every split
     unique = dict.fromkeys(messages)
-    return splits, [_problem(message, everything.root, remedy) for message in unique]
+    return splits, [problem_of(message, everything.root, remedy) for message in unique]
 
 
-def _look(dataset: PairedDataset, image: Path, labels: Path) -> _Look:
-    """Read both files of a pair, whole."""
-    pixels = attempt(lambda: read_image(image), image)
-    facts = attempt(lambda: read_label_facts(dataset, labels), labels)
-    problems = [_problem(said, dataset.root) for said in (pixels, facts) if isinstance(said, str)]
-    if not isinstance(facts, str) and not facts.pixels:
-        remedy = "it teaches nothing; label it, or leave it out"
-        problems.append(Problem(str(labels), "is all unlabelled", remedy, is_error=False))
-    if isinstance(pixels, str):
-        return _Look(None, None, None if isinstance(facts, str) else facts, problems)
-    size = pixels.shape[0], pixels.shape[1]
-    if min(size) < SMALLEST:
-        problems.append(_too_small(image, size))
-    digest = hashlib.blake2b(pixels.data, person=b"%dx%d" % size, digest_size=16).digest()
-    if isinstance(facts, str):
-        return _Look(size, digest, None, problems)
-    problems += size_problems(image, labels, size, facts.size)
-    return _Look(size, digest, facts, problems)
-
-
-def _look_at_labels(dataset: PairedDataset, pair: Pair) -> _Look:
+def _look_at_labels(dataset: PairedDataset, pair: Pair) -> Look:
     """Read a label map whole; where it is no image, this is the time to compare sizes."""
     facts = attempt(lambda: read_label_facts(dataset, pair.labels), pair.labels)
     if isinstance(facts, str):
-        return _Look(None, None, None, [_problem(facts, dataset.root)])
+        return Look(None, None, None, [problem_of(facts, dataset.root)])
     problems: list[Problem] = []
     if not _is_image(pair.labels):
-        size = attempt(lambda: image_size(pair.image, upright=True), pair.image)
+        limit = dataset.max_pixels
+        size = attempt(lambda: image_size(pair.image, upright=True, max_pixels=limit), pair.image)
         if not isinstance(size, str):
             problems += size_problems(pair.image, pair.labels, size, facts.size)
-    return _Look(None, None, facts, problems)
+    return Look(None, None, facts, problems)
 
 
-def _too_small(image: Path, size: tuple[int, ...]) -> Problem:
-    what = f"is smaller than {SMALLEST} x {SMALLEST} pixels"
-    return Problem(str(image), what, "enlarge it", "{} x {}".format(*size))
-
-
-def _compare_headers(pair: Pair, root: Path) -> list[Problem]:
+def _compare_headers(pair: Pair, dataset: PairedDataset) -> list[Problem]:
     if not _is_image(pair.labels):
         return []
 
     def compare() -> list[Problem]:
-        labels = image_size(pair.labels, upright=False)
+        limit = dataset.max_pixels
+        labels = image_size(pair.labels, upright=False, max_pixels=limit)
         if min(labels) < SMALLEST:
-            return [_too_small(pair.image, labels)]
-        # A PNG's orientation may follow its pixels: Pillow would decode them all to look for it
-        png = pair.image.suffix.lower() == ".png"
-        if png and image_size(pair.image, upright=False) == labels:
-            return []
-        size = image_size(pair.image, upright=True)
+            return [too_small(pair.image, labels)]
+        size = image_size(pair.image, upright=True, max_pixels=limit)
         return list(size_problems(pair.image, pair.labels, size, labels))
 
     found = attempt(compare, pair.image)
-    return [_problem(found, root)] if isinstance(found, str) else found
-
-
-def _problem(message: str, root: Path, remedy: str = "repair or remove it") -> Problem:
-    """Take `place: what; remedy` apart, whatever the folder is called."""
-    before = str(root) if message.startswith(str(root)) else ""
-    place, _, said = message.removeprefix(before).partition(": ")
-    return Problem.from_message(before + place, said, remedy)
+    return [problem_of(found, dataset.root)] if isinstance(found, str) else found
 
 
 def _is_image(path: Path) -> bool:

@@ -27,11 +27,12 @@ class Samples(Protocol):
 
 
 class Place(NamedTuple):
-    """Where a process stands: the epoch, and which of how many processes it is."""
+    """Where a process stands: the epoch, which of how many processes it is, batches it has had."""
 
     epoch: int
     rank: int
     processes: int
+    done: int = 0
 
 
 class TrainingExamples:
@@ -66,7 +67,8 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
 
     All processes get the same number of batches, or one would wait for the others for ever: the
     first images of the epoch fill up where the number of images is not divisible. The last batch
-    may be smaller, no image is left out. `place` is asked at the start of every epoch.
+    may be smaller, no image is left out. `place` is asked at the start of every epoch; the batches
+    of this epoch that are done are left out, and nothing of them is read.
     """
 
     def __init__(
@@ -82,11 +84,11 @@ class EpochBatches(Sampler[list[tuple[int, int]]]):
         return -(-share // self.batch_size)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        epoch, rank, processes = self.place()
+        epoch, rank, processes, done = self.place()
         order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
         share = -(-self.count // processes)
         own = np.resize(order, share * processes)[rank::processes]
-        for start in range(0, share, self.batch_size):
+        for start in range(done * self.batch_size, share, self.batch_size):
             yield [(epoch, int(index)) for index in own[start : start + self.batch_size]]
 
 
@@ -130,7 +132,7 @@ class OwnShare(Sampler[int]):
         self.place = place
 
     def _own(self) -> Sequence[int]:
-        _, rank, processes = self.place()
+        _, rank, processes, _ = self.place()
         return range(rank, self.count, processes) or [NOTHING]
 
     def __len__(self) -> int:

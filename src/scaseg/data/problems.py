@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from scaseg.data.datasets.paired import Pair, PairedDataset
 from scaseg.data.files import image_size
+from scaseg.data.paths import shown
 from scaseg.data.report import Problem
 from scaseg.data.sample import IGNORE
 from scaseg.data.scan import LabelFacts
@@ -22,13 +24,14 @@ def size_problems(
     if image_shape == labels_shape:
         return
     shapes = "{} x {}, not {} x {}".format(*labels_shape, *image_shape)
-    if image_size(image, upright=False) == labels_shape:
+    # no limit: it was opened before, within its reader's own
+    if image_size(image, upright=False, max_pixels=sys.maxsize) == labels_shape:
         what = "lies as its photograph did before the camera's EXIF rotation"
         remedy = "turn the label map too, or remove the photograph's EXIF orientation"
     else:
         what = "has another size than its photograph"
         remedy = "bring both to one size, labels by nearest neighbour"
-    yield Problem(str(labels), what, remedy, shapes)
+    yield Problem(shown(labels), what, remedy, shapes)
 
 
 def value_problems(
@@ -41,14 +44,14 @@ def value_problems(
     unlabelled_255 = dataset.ignore_index == IGNORE and IGNORE not in dataset.label_map
     if masks and values == {0, IGNORE} and unlabelled_255:
         yield Problem(
-            str(next(path for path, one in facts.items() if IGNORE in one.values)),
+            shown(next(path for path, one in facts.items() if IGNORE in one.values)),
             "holds only 0 and 255, as all label maps here: binary masks, it seems",
             "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
         )
     from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
     if from_one and (known is None or max(labels) == known):
         yield Problem(
-            str(next(iter(facts))),
+            shown(next(iter(facts))),
             f"labels run from 1 to {max(labels)}, but classes are counted from 0",
             "give --data.reduce_zero_label true",
             is_error=known is not None,
@@ -61,7 +64,7 @@ def value_problems(
     for path, one in facts.items():
         if wrong := one.outside(known):
             some = ", ".join(map(str, wrong[:3])) + (", ..." if len(wrong) > 3 else "")
-            yield Problem(str(path), f"holds labels that are no class, {fits}", remedy, some)
+            yield Problem(shown(path), f"holds labels that are no class, {fits}", remedy, some)
 
 
 def list_problems(splits: Splits, digests: Mapping[Path, bytes | None]) -> Iterator[Problem]:
@@ -71,13 +74,13 @@ def list_problems(splits: Splits, digests: Mapping[Path, bytes | None]) -> Itera
         for image, times in Counter(pair.image for pair in pairs).items():
             if times > 1:
                 what = f"stands more than once in {split}"
-                yield Problem(str(image), what, "name it once")
+                yield Problem(shown(image), what, "name it once")
             if split == "trainval":  # both of them, on purpose
                 continue
             if image in home:
                 what = f"stands in {home[image]} and in {split}"
                 yield Problem(
-                    str(image), what, "testing on it proves nothing; keep it in one of them"
+                    shown(image), what, "testing on it proves nothing; keep it in one of them"
                 )
             home.setdefault(image, split)
     twins: dict[bytes, list[Path]] = defaultdict(list)
@@ -92,7 +95,7 @@ def list_problems(splits: Splits, digests: Mapping[Path, bytes | None]) -> Itera
             if leak:
                 what = f"a photograph of {home[other]}, the same as one of {home[first]}"
                 remedy = f"testing on it proves nothing; {remedy}"
-            yield Problem(str(other), what, remedy, first.name, is_error=leak)
+            yield Problem(shown(other), what, remedy, shown(first.name), is_error=leak)
 
 
 def stray_problems(everything: PairedDataset, splits: Splits) -> Iterator[Problem]:
@@ -109,12 +112,12 @@ def stray_problems(everything: PairedDataset, splits: Splits) -> Iterator[Proble
             names = ("_".join(words[:end]) for end in range(1, len(words) + 1))
             if not hidden and path not in known and photographs.isdisjoint(names):
                 remedy = "check its name, or remove it"
-                yield Problem(str(path), "has no photograph", remedy, is_error=False)
+                yield Problem(shown(path), "has no photograph", remedy, is_error=False)
     listed = {pair.image for pairs in splits.values() for pair in pairs}
     for pair in everything.pairs:
         if pair.image not in listed:
             remedy = "it is not used; add it to one"
-            yield Problem(str(pair.image), "stands in no list", remedy, is_error=False)
+            yield Problem(shown(pair.image), "stands in no list", remedy, is_error=False)
 
 
 def class_problems(
@@ -127,13 +130,13 @@ def class_problems(
     if everything.classes is None:
         what = "class names are missing, so they are class 0, class 1, ..."
         remedy = "write classes.txt, one name a line"
-        yield Problem(str(everything.root), what, remedy, is_error=False)
+        yield Problem(shown(everything.root), what, remedy, is_error=False)
     for name, times in Counter(names).items():
         if times > 1:
             yield Problem("classes", "a name is there twice", "each class needs its own", name)
     if not any(in_train):
         what = "no pixel of what is trained on has a class"
-        yield Problem(str(everything.root), what, "there is nothing to learn; label some")
+        yield Problem(shown(everything.root), what, "there is nothing to learn; label some")
         return
     for name, count, train_count in zip(names, pixels, in_train, strict=True):
         short = name.removeprefix("class ")  # of those without names of their own

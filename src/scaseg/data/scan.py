@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE
 
 Progress = Callable[[int, int], None]  # how many are done, of how many
@@ -78,7 +79,7 @@ def scan_labels(
         if isinstance(facts, str):
             problems.append(facts)
         elif wrong := facts.outside(known):
-            problems.append(f"{path}: holds {wrong[0]}, which is no class; use label_map")
+            problems.append(f"{shown(path)}: holds {wrong[0]}, which is no class; use label_map")
     read = [facts for facts in found if not isinstance(facts, str)]
     pixels = count_pixels(read, known)
     return LabelScan(pixels, sum(facts.unlabelled for facts in read), tuple(problems))
@@ -119,14 +120,15 @@ def count_pixels(facts: Iterable[LabelFacts], classes: int | None) -> tuple[int,
 
 def attempt(work: Callable[[], _Result], path: Path) -> _Result | str:
     """Do the work, or say in one line why this file does not let itself be read."""
+    name = shown(path)
     try:
         return work()
     except ValueError as fault:
-        line = " ".join(str(fault).split())
-        return line if line.startswith(f"{path}: ") else f"{path}: cannot be read ({line}); mend it"
+        line = " ".join(str(fault).split()) if "\n" in str(fault) else str(fault)
+        return line if line.startswith(f"{name}: ") else f"{name}: cannot be read ({line}); mend it"
     except Exception as fault:  # damaged files find every way to fail, and the others must be read
         said = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
-        return f"{path}: cannot be read ({said}); repair or remove it"
+        return f"{name}: cannot be read ({said}); repair or remove it"
 
 
 def in_parallel(

@@ -6,11 +6,14 @@ it is given, so the same (seed, epoch, index) gives the same sample in any worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random as python_random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
@@ -140,14 +143,16 @@ class ColourJitter:
 class Custom:
     """A callable of your own: f(image=..., mask=...) -> {"image": ..., "mask": ...}.
 
-    That is the convention of albumentations, whose transforms fit as they are. Its own source of
-    randomness is its own business.
+    That is the convention of albumentations, whose transforms fit as they are. What it draws from
+    the global generators of Python, NumPy and torch is the same for each (seed, epoch, index), as
+    for our own; a generator that it keeps to itself is its own business.
     """
 
     function: Callable[..., dict[str, Any]]
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        result = self.function(image=sample.image, mask=sample.labels)
+        with _seeded(int(random.integers(2**32))):
+            result = self.function(image=sample.image, mask=sample.labels)
         image, labels = result["image"], result["mask"]
         if image.shape[:2] != labels.shape:
             raise ValueError(
@@ -155,6 +160,21 @@ class Custom:
                 f"{labels.shape}; both must be transformed alike"
             )
         return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Let the global generators start from a seed, and be afterwards as they were."""
+    kept = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
+    python_random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        python_random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.set_rng_state(kept[2])
 
 
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:

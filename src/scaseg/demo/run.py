@@ -170,7 +170,12 @@ def _open(folder: Path, *, overwrite: bool) -> None:
         raise ValueError(f"--out: {folder} holds {others[0]}, and no demo; give another folder")
     if there and not overwrite:
         raise ValueError(f"--out: {folder} holds a demo already; use --overwrite, or another")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise ValueError(
+            f"--out: {folder} cannot be written ({fault.strerror}); give another folder"
+        ) from fault
 
 
 def _minutes(seconds: float) -> str:

@@ -21,6 +21,8 @@ DPI = 150
 MOST = 60  # maps on a page
 NEARLY = 0.1  # a scale that spans less than this part of the average shows hardly anything
 INK = "#222222"
+EMPTY = 128  # grey, which no scale has
+NO_COLOUR = "grey at the ring: a neuron takes no context from itself"
 TIMES = "\N{MULTIPLICATION SIGN}"
 Rgb = NDArray[np.uint8]
 # Perceptually uniform; its ends, black and white, are left out: no photograph shows upon them
@@ -41,7 +43,7 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
     shape = min(4.0, max(0.25, width_px / height_px))  # beyond, a strip of cells would be lines
     layout = choose_layout(len(maps), shape)
     cell = width / layout.columns
-    height = layout.rows * (cell / shape + 0.28) + 0.9 + (0.3 if title else 0)
+    height = layout.rows * (cell / shape + 0.28) + 1.05 + (0.3 if title else 0)
     figure = Figure(figsize=(width, height), layout=tight(), dpi=DPI)
     if title:
         figure.suptitle(title, fontsize=11, color=INK, parse_math=False)
@@ -66,16 +68,13 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
             outline(axes, maps.regions[index], maps.grid)
         axes.set_title(_heading(maps, index, cell), fontsize=9, color=INK, pad=3, parse_math=False)
         panels.append(axes)
-    add_scale(figure, panels, scale, colours, maps.average)
+    add_scale(figure, panels, scale, colours, maps)
     return figure
 
 
 def map_colours(maps: DependencyMaps) -> tuple[Normalize, Colormap]:
     """The common scale of all maps, in multiples of the average; signed ones diverge around 0."""
-    counts = np.ones(maps.maps.shape, bool)
-    for index, (row, column) in enumerate(maps.neurons):
-        counts[index, row, column] = row < 0  # its own entry, 0, says nothing
-    found = maps.maps[counts] / maps.average if counts.any() else np.zeros(1)
+    found = _values(maps)
     if (found < 0).any():
         most = float(np.quantile(np.abs(found), 0.995)) or 1.0
         return Normalize(-most, most), colormaps["RdBu_r"]
@@ -83,6 +82,26 @@ def map_colours(maps: DependencyMaps) -> tuple[Normalize, Colormap]:
     if high - low < 1e-3 * max(high, 1e-9):  # all alike: no colour for rounding errors
         low, high = 0.0, max(2 * high, 1e-9)
     return Normalize(low, high), COLOURS
+
+
+def evenness(maps: DependencyMaps) -> str:
+    """Say where colours show hardly anything: how little the coefficients differ; else nothing."""
+    low, high = (float(np.quantile(_values(maps), q)) for q in (0.005, 0.995))
+    if high - low >= NEARLY:
+        return ""
+    most = 100 * max(1 - low, high - 1)
+    return (
+        "all alike" if most < 0.1 else f"nearly even: 99 % lie within {most:.2g} % of the average"
+    )
+
+
+def _values(maps: DependencyMaps) -> NDArray[np.floating]:
+    """All coefficients of all maps, in multiples of the average; empty own entries say nothing."""
+    counts = np.ones(maps.maps.shape, bool)
+    for index, (row, column) in enumerate(maps.neurons):
+        if maps.is_own_empty(index):
+            counts[index, row, column] = False
+    return maps.maps[counts] / maps.average if counts.any() else np.zeros(1)
 
 
 def show_map(
@@ -93,11 +112,29 @@ def show_map(
     colours: Colormap,
     inches: float,
 ) -> None:
-    """Draw one map in its colours, with the photograph's details as light and shade upon it."""
+    """Draw one map in its colours, with the photograph's details as light and shade upon it.
+
+    Where a neuron takes no context from itself there is no coefficient, and no colour: left as 0 it
+    would look like a neuron that is not heard, and its shadow like several. (The photograph instead
+    of grey was tried: pale sand on a dark map looks like a high value.)
+    """
     small = _for_panel(maps.image, inches)
-    values = maps.grid.on_photograph(maps.maps[index], small.shape[:2]) / maps.average
-    painted = colours(scale(values))[..., :3]
-    show_image(axes, shaded(painted, small), inches, extent=maps.image.shape[:2])
+    empty = maps.is_own_empty(index)
+    row, column = maps.neurons[index].tolist()
+    values = _without(maps.maps[index], row, column) if empty else maps.maps[index]
+    multiples = maps.grid.on_photograph(values, small.shape[:2]) / maps.average
+    picture = shaded(colours(scale(multiples))[..., :3], small)
+    if empty:
+        picture[maps.grid.cell(row, column, small.shape[:2])] = EMPTY
+    show_image(axes, picture, inches, extent=maps.image.shape[:2])
+
+
+def _without(values: NDArray[np.float32], row: int, column: int) -> NDArray[np.float32]:
+    """A map (h, w) with one entry put at the mean of its neighbours: no shadow around it."""
+    around = values[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
+    filled = values.copy()
+    filled[row, column] = (around.sum() - values[row, column]) / max(1, around.size - 1)
+    return filled
 
 
 def shaded(painted: NDArray[np.floating], image: Rgb) -> Rgb:
@@ -165,7 +202,7 @@ def outline(axes: Axes, region: NDArray[np.bool_], grid: NeuronGrid) -> None:
 
 
 def add_scale(
-    figure: Figure, panels: list[Axes], scale: Normalize, colours: Colormap, average: float
+    figure: Figure, panels: list[Axes], scale: Normalize, colours: Colormap, maps: DependencyMaps
 ) -> None:
     """Add the bar that says what the colours mean: multiples of the average, and the shares."""
     bar = figure.colorbar(
@@ -178,16 +215,17 @@ def add_scale(
         pad=0.02,
     )
     said = f"coefficient, {TIMES} the average over all neurons"
-    if scale.vmin is not None and scale.vmax is not None and scale.vmax - scale.vmin < NEARLY:
-        most = 100 * max(1 - scale.vmin, scale.vmax - 1)
-        said += f"  (nearly even: 99 % lie within {most:.2g} % of it)"
+    if (even := evenness(maps)) != "":
+        said += f"  ({even})"
+    if any(maps.is_own_empty(index) for index in range(len(maps))):
+        said += f"\n{NO_COLOUR}"
     bar.set_label(said, fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
     upper = bar.ax.secondary_xaxis(
         "top",
         functions=(
-            lambda multiple: np.multiply(multiple, average),
-            lambda share: np.divide(share, average),
+            lambda multiple: np.multiply(multiple, maps.average),
+            lambda share: np.divide(share, maps.average),
         ),
     )
     upper.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3), useMathText=True)

@@ -61,6 +61,16 @@ class NeuronGrid:
         )
         return x, y
 
+    def cell(self, row: int, column: int, size: Size | None = None) -> tuple[slice, slice]:
+        """The pixels that are nearest to one neuron, rows and columns of them."""
+        found = []
+        for axis, place in enumerate((row, column)):
+            length = (size or self.photograph)[axis]
+            nearest = np.floor(self._place(axis, np.arange(length), length) + 0.5)
+            first, last = np.searchsorted(nearest, (place, place + 1))
+            found.append(slice(int(first), int(last)))
+        return found[0], found[1]
+
     def on_photograph(self, values: NDArray[np.floating], size: Size | None = None) -> Array:
         """Bring a map (h, w) to the photograph's size, or to another for all of it: (H, W).
 

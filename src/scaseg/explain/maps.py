@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 import numpy as np
@@ -43,6 +43,22 @@ class DependencyMaps:
 
     def __len__(self) -> int:
         return len(self.maps)
+
+    def first(self, count: int) -> DependencyMaps:
+        """The first few of them."""
+        return replace(
+            self,
+            maps=self.maps[:count],
+            neurons=self.neurons[:count],
+            points=self.points[:count],
+            names=self.names[:count],
+            regions=None if self.regions is None else self.regions[:count],
+        )
+
+    def is_own_empty(self, index: int) -> bool:
+        """Whether a map is that of one neuron, which takes no context from itself."""
+        row, column = self.neurons[index]
+        return bool(row >= 0 and self.maps[index, row, column] == 0)
 
     def on_photograph(self, index: int) -> Array:
         """Bring a map to the photograph, so that each neuron lies where it looks: (H, W)."""

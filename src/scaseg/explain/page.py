@@ -16,7 +16,9 @@ from scaseg.data.sample import IGNORE
 from scaseg.explain.comparing import Comparison
 from scaseg.explain.drawing import (
     INK,
+    NO_COLOUR,
     TIMES,
+    evenness,
     map_colours,
     mark_point,
     panel,
@@ -50,7 +52,8 @@ def draw_comparisons(
     heights = [cell / min(3.0, max(0.4, _shape(one))) + 0.3 for one in comparisons]
     legend = _legend(comparisons, classes, palette)
     columns, rows = _columns(legend, width)
-    height = sum(heights) + 0.155 * rows + 0.4
+    empty = any(one.maps is not None and one.maps.is_own_empty(0) for one in comparisons)
+    height = sum(heights) + 0.155 * (rows + empty) + 0.4
     figure = Figure(figsize=(width, height), layout=tight(), dpi=DPI)
     cells = figure.add_gridspec(len(comparisons), 5, height_ratios=heights)
     for row, found in enumerate(comparisons):
@@ -65,6 +68,8 @@ def draw_comparisons(
         handlelength=1.2,
         columnspacing=1.0,
         labelspacing=0.35,
+        title=NO_COLOUR if empty else None,
+        title_fontsize=8,
     )
     return figure
 
@@ -109,6 +114,7 @@ def _draw_row(
     )
     bar.ax.tick_params(labelsize=7, colors=INK)
     bar.set_label(f"{TIMES} the average, {found.maps.average:.2g}", fontsize=7.5, color=INK)
+    panels[4].set_xlabel(evenness(found.maps), fontsize=7.5, color=INK, labelpad=3)
 
 
 def _circle(axes: Axes, found: Comparison) -> None:

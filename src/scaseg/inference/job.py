@@ -63,18 +63,21 @@ def predict_files(
     outputs: Outputs,
     options: Options,
     *,
+    on_begin: Callable[[], None] = lambda: None,
     on_bad: Callable[[str], None] = lambda line: None,
     on_done: Callable[[int], None] = lambda done: None,
 ) -> Tally:
-    """Segment photographs and write what is wanted of each; WorkError at the first bad one.
+    """Segment photographs and write what is wanted of each; ValueError at the first bad one.
 
-    With options.skip_bad, bad ones are reported and counted, and the rest is done.
+    With options.skip_bad, bad ones are reported and counted, and the rest is done. on_begin is
+    called before anything is written.
     """
     tally, began = Tally(), time.monotonic()
     batch_size = check_batch_size(options.batch_size, next(model.parameters()).device)
     files: dict[Listed, ScoreFile] = {}
 
     def readable() -> Iterator[tuple[Listed, NDArray[np.uint8]]]:
+        begun = False
         for photograph, pixels in read_ahead(photographs, options.workers, options.max_pixels):
             try:
                 if isinstance(pixels, ValueError):
@@ -82,10 +85,13 @@ def predict_files(
                 check_memory(model, photograph, pixels.shape[:2], options.how)
             except ValueError as fault:
                 if not options.skip_bad:
-                    raise WorkError(str(fault)) from fault
+                    raise
                 tally.bad += 1
                 on_bad(str(fault))
                 continue
+            if not begun:
+                on_begin()
+                begun = True
             outputs.prepare(photograph.name)
             yield photograph, pixels
 

@@ -23,7 +23,7 @@ def as_pixels(model: Segmenter, photograph: Photograph) -> NDArray[np.uint8]:
     if isinstance(photograph, (str, Path)):
         pixels, name = read_image(photograph), str(photograph)
     elif isinstance(photograph, Image.Image):
-        pixels, name = rgb(photograph), "image"
+        pixels, name = _decoded(photograph), "image"
     elif isinstance(photograph, Tensor):
         if photograph.dim() != 3:
             _refuse(tuple(photograph.shape), photograph.dtype, channels)
@@ -45,6 +45,15 @@ def as_pixels(model: Segmenter, photograph: Photograph) -> NDArray[np.uint8]:
             f"(H, W, {channels}) or a tensor ({channels}, H, W)"
         )
     return pixels
+
+
+def _decoded(image: Image.Image) -> NDArray[np.uint8]:
+    """Bring a PIL image to RGB; one that was opened and not decoded yet may still be damaged."""
+    try:
+        return rgb(image)
+    except Exception as fault:  # a decoder given a bad file raises anything
+        said = " ".join(str(fault).split()) or type(fault).__name__
+        raise ValueError(f"image: cannot be read ({said}); give another") from fault
 
 
 def as_tensor(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:

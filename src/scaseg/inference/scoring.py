@@ -18,6 +18,7 @@ from scaseg.inference.windows import WindowMap
 from scaseg.models import Segmenter
 
 SCOPES = ("window", "image")
+MOST_SCALES = 64  # a photograph is looked at so often, and more says nothing new
 # Probabilities held at once: 64 MiB
 BAND = 1 << 24
 
@@ -42,6 +43,8 @@ class TestTime:
     def __post_init__(self) -> None:
         if not self.scales or not all(0 < scale <= 8 for scale in self.scales):
             raise ValueError(f"scales are {self.scales}; give numbers above 0, up to 8")
+        if len(self.scales) > MOST_SCALES:
+            raise ValueError(f"scales are {len(self.scales)}; give at most {MOST_SCALES}")
         if self.window is not None and self.window < 2 * SMALLEST:
             raise ValueError(f"window is {self.window}; give at least {2 * SMALLEST} pixels")
         if self.window is not None and not 0 <= self.overlap < self.window:

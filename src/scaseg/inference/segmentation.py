@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,10 @@ from scaseg.inference.legend import with_legend
 from scaseg.palette import default_palette, overlay
 from scaseg.whole_files import whole_file
 
+LARGEST, SMALL = 3, 0.005  # classes that a Segmentation is printed with; the share of the least
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Segmentation:
     """The classes of a photograph's pixels, at its own size.
 
@@ -26,7 +28,21 @@ class Segmentation:
     classes: tuple[str, ...]
     palette: tuple[tuple[int, int, int], ...]
     scores: NDArray[np.float32] | None = None
-    image: NDArray[np.uint8] | None = field(default=None, repr=False)
+    image: NDArray[np.uint8] | None = None
+
+    def __repr__(self) -> str:
+        """Its width x height and its largest classes: what one wants to see of it at a prompt."""
+        height, width = self.size
+        areas = sorted(self.areas().items(), key=lambda area: -area[1])
+        large = [(name, share) for name, share in areas if share >= SMALL][:LARGEST]
+        parts = [f"{100 * share:.0f} % {name}" for name, share in large]
+        if sum(share > 0 for _, share in areas) > len(parts):
+            parts.append("...")
+        known = len(self.classes)
+        return (
+            f"Segmentation({width}x{height}, {known} class{'' if known == 1 else 'es'}: "
+            f"{', '.join(parts)}{'' if self.scores is None else '; with scores'})"
+        )
 
     @property
     def size(self) -> tuple[int, int]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import nn
 
 from scaseg.config import ModelConfig
+from scaseg.model_folder import CONFIG as CONFIG
+from scaseg.model_folder import WEIGHTS as WEIGHTS
 from scaseg.models.segmenter import Segmenter
+from scaseg.tensor_files import DamagedError, read_tensors, shapes_in, write_tensors
+from scaseg.whole_files import whole_file
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 
 
 def save_pretrained(model: Segmenter, folder: str | Path) -> None:
@@ -23,15 +23,10 @@ def save_pretrained(model: Segmenter, folder: str | Path) -> None:
         raise ValueError(f"model is a {type(model).__name__}; give what create_model made")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
-        save_file(state, Path(place) / WEIGHTS, metadata={"format": "pt"})
+    write_tensors(folder / WEIGHTS, model.state_dict(), {"format": "pt"})
+    with whole_file(folder / CONFIG) as temporary:  # last: a folder with one is complete
         text = json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)
-        (Path(place) / CONFIG).write_text(text + "\n", encoding="utf-8")
-        for name in (WEIGHTS, CONFIG):  # the config last: a folder with one is complete
-            # safetensors writes for nobody else's eyes; as open() would make it, like the config
-            (Path(place) / name).chmod((Path(place) / CONFIG).stat().st_mode)
-            os.replace(Path(place) / name, folder / name)
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_config(folder: str | Path) -> ModelConfig:
@@ -40,8 +35,10 @@ def read_config(folder: str | Path) -> ModelConfig:
     if not path.is_file():
         raise ValueError(f"{folder}: has no {CONFIG}; give a folder written by save_pretrained")
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError(f"{path.stat().st_size} bytes, where {MOST_BYTES} are the most")
         plain = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as fault:
+    except (OSError, ValueError, RecursionError) as fault:
         raise ValueError(f"{path}: not JSON ({fault}); save the model again") from fault
     if not isinstance(plain, dict):
         raise ValueError(f"{path}: holds a {type(plain).__name__}; a model config is an object")
@@ -53,22 +50,39 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 def read_weights(model: Segmenter, folder: str | Path) -> None:
     """Fill a model with the weights of a saved one; ValueError names what does not fit."""
+    check_weights(model, folder)  # before anything is read
+    path = Path(folder) / WEIGHTS
+    try:
+        state, _ = read_tensors(path)
+    except DamagedError as fault:
+        raise ValueError(f"{fault}; save it again") from fault
+    for name, tensor in model.state_dict().items():
+        if state[name].is_floating_point() != tensor.is_floating_point():
+            raise ValueError(f"{path}: {name} holds {state[name].dtype}; save it again as it was")
+    model.load_state_dict(state)
+
+
+def check_weights(model: nn.Module, folder: str | Path) -> None:
+    """Refuse weights that are not this model's, from their names and shapes alone.
+
+    The model may be on the meta device, where it takes no memory.
+    """
     path = Path(folder) / WEIGHTS
     if not path.is_file():
         raise ValueError(f"{folder}: has no {WEIGHTS}; give a folder written by save_pretrained")
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     try:
-        state: dict[str, Tensor] = load_file(path)
-    except SafetensorError as fault:
-        raise ValueError(f"{path}: not a safetensors file ({fault}); save it again") from fault
-    own = model.state_dict()
-    for name in sorted(own.keys() | state.keys()):
-        if name not in state:
+        theirs = shapes_in(path)
+    except DamagedError as fault:
+        raise ValueError(f"{fault}; save it again") from fault
+    for name in sorted(own.keys() | theirs.keys()):
+        if name not in theirs:
             raise ValueError(f"{path}: has no {name}; it belongs to another {CONFIG}")
         if name not in own:
-            raise ValueError(f"{path}: has {name}, which the model of {CONFIG} has not")
-        if state[name].shape != own[name].shape:
             raise ValueError(
-                f"{path}: {name} has shape {tuple(state[name].shape)}; the model of {CONFIG} wants "
-                f"{tuple(own[name].shape)}"
+                f"{path}: has {name}, which the model of {CONFIG} has not; save it again"
             )
-    model.load_state_dict(state)
+        if theirs[name] != own[name]:
+            raise ValueError(
+                f"{path}: {name} has shape {theirs[name]}; the model of {CONFIG} wants {own[name]}"
+            )

@@ -11,11 +11,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from scaseg.models.backbones import mobilenet_v2
+from scaseg.tensor_files import DamagedError, read_tensors
 
 _log = logging.getLogger(__name__)
 
@@ -31,10 +30,7 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
     `source` is a safetensors file, or "imagenet" for the hub's. Returns the names of the layers
     that were loaded, and logs them; everything that the backbone has must be in the file.
     """
-    if name not in RENAME:
-        raise ValueError(
-            f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
-        )
+    check_source(name, source)
     path = _download(name) if source == "imagenet" else Path(source)
     state = RENAME[name](_read(path))
     backbone: nn.Module = model.backbone  # type: ignore[assignment]
@@ -48,6 +44,16 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
     loaded += [f"head.{name}" for name in _fill(head, converted, path, required=False)]
     _log.info("loaded from %s: %s", path, ", ".join(loaded))
     return loaded
+
+
+def check_source(name: str, source: str | Path) -> None:
+    """Refuse what cannot be weights of a backbone, in no time."""
+    if name not in RENAME:
+        raise ValueError(
+            f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
+        )
+    if source != "imagenet" and not Path(source).is_file():
+        raise ValueError(f"backbone_weights: {source} is not a file; give a safetensors file")
 
 
 def _download(name: str) -> Path:
@@ -79,14 +85,10 @@ def _probe(address: str) -> None:
 
 
 def _read(path: Path) -> State:
-    if not path.is_file():
-        raise ValueError(f"backbone_weights: {path} is not a file; give a safetensors file")
     try:
-        return load_file(path)
-    except SafetensorError as fault:
-        raise ValueError(
-            f"backbone_weights: {path} is not a safetensors file ({fault}); convert it first"
-        ) from fault
+        return read_tensors(path)[0]
+    except DamagedError as fault:
+        raise ValueError(f"backbone_weights: {fault}; convert or fetch it again") from fault
 
 
 def _fill(module: nn.Module, state: State, path: Path, *, required: bool) -> list[str]:

@@ -14,6 +14,7 @@ from scaseg.ops.checks import LARGEST_BOUND, check_whole_number
 # Smooth activations get scores within this bound: 32 virtual targets then do in float32,
 # whatever the image, and a source can still outweigh another one 10,000 times.
 SCORE_BOUND = 5.0
+MOST_LAYERS = 1000  # the paper tries up to 4
 
 
 class DependencyPredictor(nn.Module):
@@ -49,12 +50,9 @@ class DependencyPredictor(nn.Module):
             raise ValueError(
                 f"activation is {activation!r}; choose one of {', '.join(ACTIVATIONS)}"
             )
-        for name, value, least in (
-            ("layers", layers, 0),
-            ("hidden", hidden, 1),
-            ("pair_channels", pair_channels, 1),
-        ):
-            check_whole_number(name, value, least)
+        check_whole_number("layers", layers, 0, MOST_LAYERS)
+        check_whole_number("hidden", hidden, 1)
+        check_whole_number("pair_channels", pair_channels, 1)
         if score_bound is not None and not (
             isinstance(score_bound, (int, float)) and 0 < score_bound <= LARGEST_BOUND
         ):

@@ -7,6 +7,8 @@ from torch import Tensor
 
 # A promise so wide that the interpolation would need thousands of nodes is not worth having.
 LARGEST_BOUND = 1000.0
+# Of channels: a network from somebody else's file must not ask for more than can be counted.
+MOST = 2**20
 
 
 def check_scores(
@@ -111,10 +113,12 @@ def check_exclude_self(exclude_self: bool, targets: int, sources: int) -> None:
         )
 
 
-def check_whole_number(name: str, value: object, least: int) -> None:
-    """Raise ValueError unless value is an int of at least `least`."""
+def check_whole_number(name: str, value: object, least: int, most: int = MOST) -> None:
+    """Raise ValueError unless value is an int from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is {value!r}; give a whole number >= {least}")
+    if value > most:
+        raise ValueError(f"{name} is {value}; give a whole number from {least} to {most}")
 
 
 def _check_bound(

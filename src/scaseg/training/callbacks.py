@@ -1,26 +1,21 @@
-"""What happens beside the loop: a row of metrics an epoch, the best model, the last state."""
+"""What happens beside the loop: a row of metrics an epoch, a running mean of the weights."""
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
-from scaseg.models import Segmenter, save_pretrained
-from scaseg.models.saving import CONFIG, read_config
-from scaseg.training.folder import BEST, LAST, METRICS, PER_CLASS
+from scaseg.models import Segmenter
+from scaseg.training.folder import METRICS, PER_CLASS
 from scaseg.training.rows import Row, read_rows, write_rows
-from scaseg.training.task import SegmentationTask, refuse_to_diverge
-from scaseg.whole_files import whole_file
+from scaseg.training.task import SegmentationTask
 
 
 class MetricsTable(Callback):
@@ -35,6 +30,10 @@ class MetricsTable(Callback):
         self.rows: list[Row] = []
         self._class_rows: list[Row] = []
         self._validated = False
+        self._images = 0
+        self._loss: Tensor | float = 0.0
+        self._start = time.perf_counter()
+        self._training_seconds: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
@@ -48,13 +47,16 @@ class MetricsTable(Callback):
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start = time.perf_counter()
         self._images = 0
-        self._loss: Tensor | float = 0.0
-        self._training_seconds: float | None = None
+        self._loss = 0.0
+        self._training_seconds = None
         self._validated = False
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        assert isinstance(pl_module, SegmentationTask)
+        if pl_module.skipping:  # nothing was learned from it
+            return
         images = len(batch.names)
         self._images += images
         # added up where it lies: asking for the number would make a GPU wait at every step
@@ -88,25 +90,45 @@ class MetricsTable(Callback):
             for name, accuracy, iou in zip(names, scores.accuracies, scores.ious, strict=True):
                 shares = {"accuracy": 100 * accuracy, "IoU": 100 * iou}
                 self._class_rows.append({"epoch": row["epoch"], "class": name, **shares})
-        refuse_to_diverge(row["loss"])
         self.rows.append(row)
         if self.folder is not None and trainer.is_global_zero:
             write_rows(self.folder / METRICS, self.rows)
             if self._class_rows:
                 write_rows(self.folder / PER_CLASS, self._class_rows)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The sums within an epoch: a run that was cut off in it goes on adding to them."""
+        return {
+            "images": self._images,
+            "loss": self._loss,
+            "seconds": time.perf_counter() - self._start,
+        }
 
-def running_mean(average: Tensor, current: Tensor, count: Tensor, *, decay: float) -> Tensor:
-    """Move a mean towards a value; early on faster, or it would keep the first weights for long."""
-    kept = ((1 + count) / (10 + count)).clamp(max=decay)
-    return kept * average + (1 - kept) * current
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._images, self._loss = state_dict["images"], state_dict["loss"]
+        self._start = time.perf_counter() - state_dict["seconds"]
+
+
+def move_means(means: list[Tensor], values: list[Tensor], count: Tensor, *, decay: float) -> None:
+    """Move means towards values; early on faster, or they would keep the first weights for long.
+
+    All at once: one by one, hundreds of small weights take a GPU longer than the step itself.
+    """
+    if not means[0].is_floating_point():  # counters: there is no mean of them
+        for mean, value in zip(means, values, strict=True):
+            mean.copy_(value)
+        return
+    kept = ((1 + count) / (10 + count)).clamp(max=decay).to(means[0])
+    moves = torch._foreach_sub(values, means)
+    torch._foreach_mul_(moves, 1 - kept)
+    torch._foreach_add_(means, moves)
 
 
 class RunningMean(WeightAveraging):
     """Lightning's averaging of the weights, as a running mean that says what it holds."""
 
     def __init__(self, decay: float) -> None:
-        super().__init__(avg_fn=partial(running_mean, decay=decay))
+        super().__init__(multi_avg_fn=partial(move_means, decay=decay))
 
     def averaged(self) -> Segmenter:
         """The model with the averaged weights."""
@@ -114,67 +136,3 @@ class RunningMean(WeightAveraging):
         task = self._average_model.module
         assert isinstance(task, SegmentationTask)
         return task.model
-
-
-class KeepBest(Callback):
-    """Save the model whenever a validation has a better mIoU than all before."""
-
-    def __init__(self, folder: Path, mean: RunningMean | None) -> None:
-        self.folder = folder
-        self.mean = mean
-        self.best = -math.inf
-        self.epoch = 0
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, SegmentationTask)
-        assert pl_module.scores is not None
-        reached = pl_module.scores.mean_iou
-        if not reached > self.best:  # NaN is not better
-            return
-        self.best, self.epoch = reached, trainer.current_epoch + 1
-        if trainer.is_global_zero:
-            model = pl_module.model if self.mean is None else self.mean.averaged()
-            record = {**model.config.training, "best": {"epoch": self.epoch, "mIoU": reached}}
-            model.config = replace(model.config, training=record)
-            save_pretrained(model, self.folder / BEST)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Believe what is saved: a run may have died between saving the best and its state."""
-        if self.epoch and (self.folder / BEST / CONFIG).is_file():
-            saved = read_config(self.folder / BEST).training.get("best")
-            if saved is not None:
-                self.best, self.epoch = saved["mIoU"], saved["epoch"]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "epoch": self.epoch}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.epoch = state_dict["best"], state_dict["epoch"]
-
-
-class KeepLast(Callback):
-    """Save everything that it takes to continue, at the end of an epoch."""
-
-    def __init__(self, folder: Path, every: int) -> None:
-        self.folder = folder
-        self.every = every
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        done = trainer.current_epoch + 1
-        if done % self.every == 0 or done == trainer.max_epochs or trainer.should_stop:
-            trainer.save_checkpoint(self.folder / LAST)
-
-
-class WholeCheckpoints(TorchCheckpointIO):
-    """Checkpoints that appear whole or not at all, in their own folder, and load without code."""
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        with whole_file(Path(path)) as temporary:
-            torch.save(checkpoint, temporary)
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True
-    ) -> dict[str, Any]:
-        return torch.load(path, map_location="cpu", weights_only=True)

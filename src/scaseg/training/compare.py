@@ -1,81 +1,62 @@
-"""Contexts compared fairly: the same data, backbone, head, schedule and seeds; only they differ.
+"""Contexts compared fairly: the same data, backbone, head, schedule, seeds and folds.
 
-OUT/runs/VARIANT-seedN/   the run folders
-OUT/results.csv           a row a finished run; a comparison that was cut off goes on after it
+OUT/runs/VARIANT-seedN[-foldK]/   the run folders
+OUT/logs/                         what jobs said that run, or failed
+OUT/results.csv                   a row a finished job; a comparison that was cut off goes on
 OUT/table.md, table.csv, compare.png
 """
 
 from __future__ import annotations
 
-import math
-import re
+import signal
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import Any
 
-import torch
-
-from scaseg.build import CONTEXTS, load_model
-from scaseg.config import RunConfig, save_recipe
-from scaseg.config.reading import parse
+from scaseg.build import load_model
+from scaseg.config import DataConfig, RunConfig, load_recipe, save_recipe
+from scaseg.data.datasets import PairedDataset
+from scaseg.data.sound import Part, require_sound
 from scaseg.figures import write_comparison
-from scaseg.models import Segmenter
-from scaseg.training.compared_maps import MEASURES, maps_table, measure_maps
+from scaseg.folder_lock import LOCK, folder_lock
+from scaseg.training.compared_maps import MEASURES, maps_table
+from scaseg.training.comparing.jobs import Job, Variant, described, key_of, matrix, place_of, run_of
+from scaseg.training.comparing.jobs import read_variant as read_variant
+from scaseg.training.comparing.one_job import judge
+from scaseg.training.comparing.queue import Queue
+from scaseg.training.comparing.results import Results, epochs_done
+from scaseg.training.comparing.starting import Starter
+from scaseg.training.comparing.statistics import Summary, summarise, values_of
+from scaseg.training.comparing.tables import TABLE as TABLE
+from scaseg.training.comparing.tables import markdown as markdown
+from scaseg.training.comparing.tables import plain, write_tables
 from scaseg.training.data import evaluation_split
-from scaseg.training.evaluation import evaluate
-from scaseg.training.folder import LAST, MODEL, RECIPE
-from scaseg.training.loop import check_device
-from scaseg.training.memory_peak import MemoryPeak
-from scaseg.training.rows import read_rows, write_rows
+from scaseg.training.folder import MODEL, RECIPE
+from scaseg.training.rows import Row
 from scaseg.training.run import train
-from scaseg.whole_files import whole_file
 
-RESULTS, TABLE, CSV_TABLE, PICTURE = "results.csv", "table.md", "table.csv", "compare.png"
-METRICS = ("PPA", "CAA", "mIoU")
+PICTURE = "compare.png"
 Say = Callable[[str], None]
 
 
-class Variant(NamedTuple):
-    """A context with options of its own: sca, or sca:pair_channels=4."""
-
-    name: str
-    context: str
-    options: dict[str, Any]
-
-
 @dataclass(frozen=True)
-class Summary:
-    """One variant over all seeds; differences are to the first variant, seed by seed."""
+class Comparison:
+    """What is known so far: a summary a variant, what failed and why, what is still to do."""
 
-    name: str
-    runs: int
-    mean: dict[str, float]
-    spread: dict[str, float]  # standard deviation over seeds; 0 for one
-    difference: dict[str, float]
-    difference_error: dict[str, float]  # standard error of the mean difference
-    parameters: int
-    milliseconds: float  # of training, an image
-    mebibytes: float | None
+    summaries: list[Summary] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
 
-
-def read_variant(text: str) -> Variant:
-    """Read NAME or NAME:option=value:option=value.
-
-    >>> read_variant("sca:pair_channels=4").options
-    {'pair_channels': 4}
-    """
-    context, *settings = text.split(":")
-    if context not in CONTEXTS:
-        raise ValueError(f"--contexts: {context!r}; give some of {', '.join(CONTEXTS)}")
-    options = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--contexts: {text!r}; options are NAME:key=value:key=value")
-        options[key] = parse(value)
-    return Variant(text, context, options)
+    def to_dict(self) -> dict[str, Any]:
+        """What --json prints."""
+        contexts = [plain(summary) for summary in self.summaries]
+        return {"contexts": contexts, "failed": self.failed, "remaining": self.remaining}
 
 
 def compare(
@@ -85,192 +66,225 @@ def compare(
     out: str | Path,
     *,
     split: str | None = None,
-    quiet: bool = False,
+    jobs: int = 1,
+    time_limit: float | None = None,
+    keep: str = "models",
     say: Say | None = None,
-) -> list[Summary]:
-    """Train and evaluate every variant with every seed, and write the table; finished runs stay."""
+) -> Comparison:
+    """Train and evaluate every variant with every seed and fold; what is finished stays finished.
+
+    jobs: trainings side by side, each in a process of its own. time_limit: seconds; nothing is
+    started that would not end within, and what runs then is stopped, to go on the next time. keep:
+    of each finished job its models, all or nothing.
+    """
+    started = time.monotonic()
     folder = Path(out)
     say = say or (lambda line: None)
-    _open(folder, run, write=False)
-    rows = read_rows(folder / RESULTS)
-    done = {(row["variant"], int(row["seed"])) for row in rows}
-    first = run.training.seed
-    wanted = [(variant, first + index) for index in range(seeds) for variant in variants]
-    waiting = [
-        variant for variant in variants if any((variant.name, s) not in done for _, s in wanted)
-    ]
-    for variant in waiting:
-        # one batch of each before hours of the first: options that do not fit show now, and what
-        # only the first training loads is not counted as its memory
-        train(_described(run, variant, first), None, fast_dev_run=True, quiet=True)
-    _open(folder, run, write=True)
-    _judge_again(rows, run, folder, split)
-    for number, (variant, seed) in enumerate(wanted, 1):
-        if (variant.name, seed) in done:
-            continue
-        say(f"run {number} of {len(wanted)}: {variant.name}, seed {seed}")
-        rows.append(_one(run, variant, seed, folder, split=split, quiet=quiet))
-        write_rows(folder / RESULTS, rows)
-    write_rows(folder / RESULTS, rows)
-    names = [variant.name for variant in variants]
-    chosen = [row for row in rows if row["variant"] in names and int(row["seed"]) < first + seeds]
-    summaries = summarise(chosen, names)
-    write_tables(summaries, folder, maps_table(chosen, names))
-    write_comparison({name: _values(chosen, name, "mIoU") for name in names}, folder / PICTURE)
-    return summaries
-
-
-def summarise(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> list[Summary]:
-    """Mean and spread of each variant, and its paired differences to the first."""
-    found = []
-    for name in names:
-        own = [row for row in rows if row["variant"] == name]
-        mean, spread, difference, error = {}, {}, {}, {}
-        for metric in METRICS:
-            values, reference = _values(rows, name, metric), _values(rows, names[0], metric)
-            paired = [values[seed] - reference[seed] for seed in values if seed in reference]
-            mean[metric] = statistics.fmean(values.values())
-            spread[metric] = _deviation(list(values.values()))
-            difference[metric] = statistics.fmean(paired)
-            error[metric] = _deviation(paired) / math.sqrt(len(paired))
-        memory = [float(row["mebibytes"]) for row in own if row["mebibytes"] not in (None, "")]
-        found.append(
-            Summary(
-                name=name,
-                runs=len(own),
-                mean=mean,
-                spread=spread,
-                difference=difference,
-                difference_error=error,
-                parameters=int(own[0]["parameters"]),
-                milliseconds=statistics.median(float(row["milliseconds"]) for row in own),
-                mebibytes=max(memory) if memory else None,
-            )
-        )
-    return found
-
-
-def markdown(summaries: Sequence[Summary]) -> str:
-    """The comparison as a table for people."""
-    first = summaries[0].name
-    lines = [
-        "| context | runs | PPA/aAcc | CAA/mAcc | mIoU | mIoU against "
-        f"{first} | parameters | training, ms/image | peak memory |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in summaries:
-        values = " | ".join(f"{row.mean[name]:.1f} ± {row.spread[name]:.1f}" for name in METRICS)
-        paired = f"{row.difference['mIoU']:+.2f} ± {row.difference_error['mIoU']:.2f}"
-        memory = "n/a" if row.mebibytes is None else f"{row.mebibytes:,.0f} MiB"
-        lines.append(
-            f"| {row.name} | {row.runs} | {values} | {'' if row.name == first else paired} | "
-            f"{row.parameters / 1e6:.2f} M | {row.milliseconds:.1f} | {memory} |"
-        )
-    note = (
-        "Mean ± standard deviation over seeds; differences are paired by seed, mean ± standard "
-        "error."
+    with folder_lock(folder), _sigterm_is_heard():
+        _open(folder, run, write=False)
+        wanted = matrix(run, variants, seeds)
+        results = Results(folder)
+        folds = dict.fromkeys([*(job.fold for job in wanted), *map(_fold_of, results.rows)])
+        # what each is judged on, in words: what cannot be opened must not show after hours
+        said = {fold: _open_test(_of_fold(run, fold).data, split) for fold in folds}
+        _refuse_other_split(results, said)
+        for job in wanted:
+            results.adopt(job)  # a queue was killed before it could
+        waiting = [job for job in wanted if job.key not in results]
+        _try_out(run, waiting, results)
+        _open(folder, run, write=True)
+        _judge_again(results, run, split, said)
+        for row in results.rows:
+            results.tidy(key_of(row), keep)
+        queue = _queue(results, run, split, jobs, keep, say, len(wanted))
+        if time_limit is not None:
+            queue.deadline = started + time_limit
+        # what has begun comes first: less would be lost with its folder
+        waiting.sort(key=lambda job: _begun(folder, job) == 0)
+        outcome = queue.run(waiting)
+        rows = results.of(wanted)
+        names = [variant.name for variant in variants]
+        summaries = summarise(rows, names) if rows else []
+        if rows:
+            write_tables(summaries, folder, maps_table(rows, names))
+            draw(rows, summaries, folder / PICTURE)
+    return Comparison(
+        summaries,
+        [said for _, said in outcome.failed],
+        [str(job) for job in outcome.remaining],
     )
-    return "\n".join([*lines, "", note, ""])
 
 
-def write_tables(summaries: Sequence[Summary], folder: Path, maps: str = "") -> None:
-    """Write table.md, with what was measured of the maps below, and table.csv."""
-    with whole_file(folder / TABLE) as temporary:
-        text = markdown(summaries) + (f"\n{maps}" if maps else "")
-        temporary.write_text(text, encoding="utf-8")
-    rows = []
+def draw(rows: Sequence[Row], summaries: Sequence[Summary], path: Path) -> None:
+    """Draw the mIoU of all runs, with means, errors and paired differences."""
+    means, differences = {}, {}
     for one in summaries:
-        row: dict[str, Any] = {"context": one.name, "runs": one.runs}
-        for name in METRICS:
-            row |= {name: one.mean[name], f"{name}_spread": one.spread[name]}
-            row |= {f"{name}_difference": one.difference[name]}
-            row |= {f"{name}_difference_error": one.difference_error[name]}
-        row |= {"parameters": one.parameters, "milliseconds": one.milliseconds}
-        rows.append(row | {"mebibytes": one.mebibytes})
-    write_rows(folder / CSV_TABLE, rows)
+        middle, error = one.mean["mIoU"], one.error["mIoU"] or 0.0
+        means[one.name] = (middle, middle - error, middle + error)
+        found = one.difference["mIoU"]
+        if one is not summaries[0] and found is not None:
+            low, high = (found.mean if end is None else end for end in (found.low, found.high))
+            differences[one.name] = (found.mean, low, high)
+    values = {one.name: values_of(rows, one.name, "mIoU") for one in summaries}
+    write_comparison(values, path, means=means, differences=differences)
 
 
-def _one(
-    run: RunConfig, variant: Variant, seed: int, folder: Path, *, split: str | None, quiet: bool
-) -> dict[str, Any]:
-    """Train and judge one network; a run that was cut off goes on where it was."""
-    place = _place(folder, variant.name, seed)
-    own = _described(run, variant, seed)
-    resume = (place / LAST).is_file() and (place / RECIPE).is_file()
-    device = check_device(own.machine)
-    with MemoryPeak(device) as peak:
-        result = train(own, place, resume=resume, overwrite=not resume, quiet=quiet)
-    model = load_model(place / MODEL)
-    speed = statistics.median(float(row["images_per_second"]) for row in result.rows)
-    return {
-        "variant": variant.name,
-        "seed": seed,
-        **_judge(model, run, split),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "milliseconds": 1000 / speed,
-        "mebibytes": None if resume else peak.mebibytes,  # a part of a run says little
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
-    }
+def _queue(
+    results: Results,
+    run: RunConfig,
+    split: str | None,
+    side_by_side: int,
+    keep: str,
+    say: Say,
+    total: int,
+) -> Queue:
+    """A queue whose finished jobs become rows."""
+    folder = results.folder
+    starter = Starter(run, folder, split, side_by_side)
+
+    def finish(job: Job) -> bool:
+        if results.adopt(job) is None:
+            return False
+        results.tidy(job.key, keep)
+        starter.forget_log(job)
+        return True
+
+    def hear(job: Job, seconds: float, queue: Queue) -> None:
+        failed = next((said for one, said in queue.outcome.failed if one is job), None)
+        if failed is not None:
+            say(f"failed: {failed}")
+            return
+        (row,) = results.of([job])
+        left = queue.seconds_left()
+        more = "" if not left else f"; about {_clock(left)} left"
+        done = total - len(queue.waiting) - len(queue.running) - len(queue.outcome.failed)
+        say(f"{done} of {total}: {job}: mIoU {float(row['mIoU']):.1f}, {_clock(seconds)}{more}")
+
+    return Queue(
+        start=starter.start,
+        finish=finish,
+        complain=starter.complaint,
+        estimate=lambda job: _usual_seconds(results.rows, job.variant.name, side_by_side),
+        hear=hear,
+        share_left=lambda job: 1 - _begun(folder, job) / run.training.epochs,
+        side_by_side=side_by_side,
+    )
 
 
-def _judge(model: Segmenter, run: RunConfig, split: str | None) -> dict[str, Any]:
-    """What a model is worth on a split, and how selective it is there."""
-    dataset, said = evaluation_split(run.data, split)
-    judged = evaluate(model, dataset, machine=replace(run.machine, devices=1, nodes=1))
-    scores = {**judged.scores.summary(), "images": judged.images, "split": said}
-    return scores | measure_maps(model, dataset)
+def _begun(folder: Path, job: Job) -> int:
+    """How many epochs of a job were done in an earlier queue."""
+    return epochs_done(place_of(folder, job.key))
+
+
+def _usual_seconds(rows: Sequence[Row], variant: str, side_by_side: int) -> float | None:
+    """How long such jobs take: the mean of the nearest that are known."""
+    for fits in (
+        lambda row: row["variant"] == variant and str(row.get("side_by_side")) == str(side_by_side),
+        lambda row: str(row.get("side_by_side")) == str(side_by_side),
+        lambda row: True,
+    ):
+        known = [float(row["seconds"]) for row in rows if row.get("seconds") and fits(row)]
+        if known:
+            return statistics.fmean(known)
+    return None
+
+
+def _open_test(config: DataConfig, split: str | None) -> str:
+    """Say what a fold is judged on; ValueError where one of its files is unsound."""
+    dataset, said = evaluation_split(config, split)
+    if isinstance(dataset, PairedDataset) and config.check == "all":
+        require_sound([Part(said, dataset)], trained_on=False)
+    return said
+
+
+def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results) -> None:
+    """Take one batch through each new variant: options that do not fit show now, not in hours."""
+    known = {key_of(row)[0] for row in results.rows}
+    for job in waiting:
+        if job.variant.name in known or place_of(results.folder, job.key).exists():
+            continue
+        known.add(job.variant.name)
+        own = run_of(run, job)
+        data, machine = replace(own.data, cache="none"), replace(own.machine, workers=0)
+        own = replace(own, data=data, machine=machine)
+        train(own, None, fast_dev_run=True, quiet=True)
+
+
+def _refuse_other_split(results: Results, said: Mapping[int | None, str]) -> None:
+    """Numbers of two splits do not mix, and without its model a run cannot be judged again."""
+    for row in results.rows:
+        key, wanted = key_of(row), said[_fold_of(row)]
+        there = (place_of(results.folder, key) / MODEL).is_dir()
+        if row.get("split") not in (None, "", wanted) and not there:
+            raise ValueError(
+                f"--split: {described(key)} was judged on {row['split']}, not {wanted}, and its "
+                "model was not kept; give the same --split, or another --out"
+            )
 
 
 def _judge_again(
-    rows: list[dict[str, Any]], run: RunConfig, folder: Path, split: str | None
+    results: Results, run: RunConfig, split: str | None, said: Mapping[int | None, str]
 ) -> None:
     """Bring finished runs up to date: judged on another split, or by an earlier version."""
-    said = evaluation_split(run.data, split)[1] if rows else ""
-    for row in rows:
-        place = _place(folder, row["variant"], int(row["seed"])) / MODEL
-        if (row.get("split"), "entropy" in row) != (said, True) and place.is_dir():
-            row |= _judge(load_model(place), run, split)
+    for row in results.rows:
+        place = place_of(results.folder, key_of(row)) / MODEL
+        current = row.get("split") == said[_fold_of(row)] and "entropy" in row
+        if not current and place.is_dir():
+            row |= judge(load_model(place), _of_fold(run, _fold_of(row)), split)
         for name in ("split", *MEASURES):
             row.setdefault(name, None)
+    results.write()
 
 
-def _place(folder: Path, variant: str, seed: int) -> Path:
-    return folder / "runs" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', variant)}-seed{seed}"
+def _fold_of(row: Row) -> int | None:
+    return key_of(row)[2]
 
 
-def _described(run: RunConfig, variant: Variant, seed: int) -> RunConfig:
-    """The same run with another context and seed."""
-    options = {**run.model.context_options, **variant.options}
-    context: Any = variant.context  # one of CONTEXTS, as read_variant has seen
-    return replace(
-        run,
-        model=replace(run.model, context=context, context_options=options),
-        training=replace(run.training, seed=seed),
-    )
+def _of_fold(run: RunConfig, fold: int | None) -> RunConfig:
+    return replace(run, data=replace(run.data, fold=fold))
 
 
 def _open(folder: Path, run: RunConfig, *, write: bool) -> None:
     """Make the folder, or go on in it if it holds the same comparison; write=False: only look."""
     recipe = folder / RECIPE
     if recipe.is_file():
-        from scaseg.config import load_recipe
-
-        before = replace(load_recipe(recipe), machine=run.machine)
-        if before != run:
+        before = load_recipe(recipe)
+        # the machine, where the data lie on it, and which of the folds are run, may change
+        data = replace(before.data, root=run.data.root, fold=run.data.fold)
+        if replace(before, machine=run.machine, data=data) != run:
             raise ValueError(
                 f"--out: {folder} holds a comparison with other settings; give another folder"
             )
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if any(path.name != LOCK for path in folder.iterdir()):
         raise ValueError(f"--out: {folder} holds something else; give another folder")
     if write:
-        folder.mkdir(parents=True, exist_ok=True)
         save_recipe(run, recipe)
 
 
-def _values(rows: Sequence[dict[str, Any]], name: str, metric: str) -> dict[int, float]:
-    return {int(row["seed"]): float(row[metric]) for row in rows if row["variant"] == name}
+@contextmanager
+def _sigterm_is_heard() -> Iterator[None]:
+    """Make SIGTERM an exit like any other, so that jobs are told to save; the code is 143."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, or hours, minutes and seconds.
+
+    >>> _clock(3661.2), _clock(70)
+    ('1:01:01', '1:10')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

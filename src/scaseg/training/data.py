@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaseg.build import DATASETS, GENERATED, build_dataset
@@ -11,8 +12,12 @@ from scaseg.class_weights import inverse_class_weights, paper_class_weights
 from scaseg.config import DataConfig, RunConfig, TrainingConfig
 from scaseg.data.check import quick_check
 from scaseg.data.datasets import LabelledImages, PairedDataset
+from scaseg.data.folds import held_out
 from scaseg.data.scan import scan_labels
+from scaseg.data.sound import Part, Pixels, require_sound
+from scaseg.progress import Progress, progress_bar
 from scaseg.training.folder import PIXELS
+from scaseg.training.folds import fold_split, open_fold
 
 
 @dataclass(frozen=True)
@@ -26,15 +31,13 @@ class RunData:
     pixels: tuple[int, ...] | None  # of each class in train; None where nobody needs them
 
 
-def open_data(run: RunConfig, folder: Path | None) -> RunData:
-    """Open the splits of a run and refuse what cannot be trained on; ValueError says why."""
+def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> RunData:
+    """Open the splits of a run and refuse what cannot be trained on; ValueError says why.
+
+    quiet=False shows a progress bar: every file is read, unless that has been done before.
+    """
     config = run.data
     train, val, validation = open_splits(config)
-    if isinstance(train, PairedDataset):
-        everything = train.subset(range(len(train)))
-        if isinstance(val, PairedDataset):
-            everything.pairs += val.pairs  # what all have in common shows in all
-        quick_check(everything)
     both = set(train.names) & set(val.names) if val else set()
     if both and config.val != config.train:
         raise ValueError(
@@ -42,15 +45,20 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
             f"{len(both)} in all; a photograph that was trained on says nothing, take it out of "
             "one list"
         )
+    counted: Pixels | None = None
+    if isinstance(train, PairedDataset):
+        with progress_bar("checking the data", shown=not quiet) as progress:
+            counted = _require_sound(config, train, val, progress)
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
-        pixels = _class_pixels(train, folder)
+        pixels = _class_pixels(train, folder, counted)
     classes = train.classes
     if classes is None:
         assert pixels is not None
         count = len(pixels)
         if val is not None:
-            count = max(count, len(scan_labels(val).pixels))
+            of_val = counted[-1] if counted is not None else scan_labels(val).pixels
+            count = max(count, len(of_val))
         classes = tuple(f"class {index}" for index in range(count))
         pixels = (*pixels, *(0,) * (count - len(pixels)))
         train.classes = classes
@@ -59,9 +67,46 @@ def open_data(run: RunConfig, folder: Path | None) -> RunData:
     return RunData(train, val, validation, classes, pixels)
 
 
+def _require_sound(
+    config: DataConfig, train: PairedDataset, val: LabelledImages | None, progress: Progress
+) -> Pixels | None:
+    """Refuse data with errors; the labelled pixels of train, then of val, where all were read."""
+    parts = [Part(config.train, train)]
+    if isinstance(val, PairedDataset):
+        # held out, or the same list on purpose: a photograph that is in both is no leak of lists
+        name = "val" if config.val == "auto" and "val" in _splits(config) else config.val
+        held = config.folds is not None or name in ("auto", None)
+        parts.append(Part(config.train if held or name is None else name, val))
+    if config.check == "quick":
+        everything = train.subset(range(len(train)))
+        for part in parts[1:]:
+            everything.pairs += part.data.pairs  # what all have in common shows in all
+        quick_check(everything)
+        return None
+    return require_sound(parts, apart_from=_test_images(config), progress=progress)
+
+
+def _test_images(config: DataConfig) -> PairedDataset | None:
+    """What will be tested on later, where the lists have their usual names."""
+    if config.folds is not None or config.train != "train" or "test" not in _splits(config):
+        return None
+    if config.val == "test":
+        return None
+    try:
+        test = build_dataset(replace(config, classes=None), "test")
+    except ValueError:  # without label maps, or torn: told when it is judged
+        return None
+    assert isinstance(test, PairedDataset)
+    return test
+
+
 def open_splits(config: DataConfig) -> tuple[LabelledImages, LabelledImages | None, str]:
     """Open the training and validation images; where there is no val split, hold some out."""
     splits = _splits(config)
+    if config.folds is not None:
+        train, val, _ = open_fold(config, splits)
+        beside = "no validation" if val is None else f"{len(val)} more held out for validation"
+        return train, val, f"fold {config.fold} of {config.folds}, {beside}"
     whole = not splits and config.train == "train"  # a folder without lists
     train = build_dataset(config, None if whole else config.train)
     if config.limit is not None:
@@ -79,16 +124,6 @@ def open_splits(config: DataConfig) -> tuple[LabelledImages, LabelledImages | No
     return train.subset(kept), train.subset(held), said
 
 
-def held_out(count: int, share: float) -> list[int]:
-    """Choose images for validation, evenly spread; at least one stays on either side.
-
-    >>> held_out(20, 0.1)
-    [5, 15]
-    """
-    wanted = min(count - 1, max(1, round(count * share))) if share and count > 1 else 0
-    return [int((index + 0.5) * count / wanted) for index in range(wanted)]
-
-
 def evaluation_split(
     config: DataConfig, wanted: str | None, *, trained_on: str | None = None
 ) -> tuple[LabelledImages, str]:
@@ -98,6 +133,8 @@ def evaluation_split(
     (`trained_on`, None: it was), else all of them.
     """
     splits = _splits(config)
+    if config.folds is not None and wanted != "all":
+        return fold_split(config, wanted, splits)
     own = (
         config.is_generated
         or trained_on is None
@@ -149,11 +186,19 @@ def _root(config: DataConfig) -> Path:
     return root
 
 
-def _class_pixels(train: LabelledImages, folder: Path | None) -> tuple[int, ...]:
+def _class_pixels(
+    train: LabelledImages, folder: Path | None, counted: Pixels | None
+) -> tuple[int, ...]:
     """Count the labelled pixels of each class, or read what this run has counted before."""
     known = None if folder is None else folder / PIXELS
     if known is not None and known.is_file():
-        return tuple(json.loads(known.read_text(encoding="utf-8"))["pixels"])
+        with suppress(ValueError, KeyError, TypeError):  # torn or foreign: counted again
+            pixels = json.loads(known.read_text(encoding="utf-8"))["pixels"]
+            classes = len(train.classes) if train.classes is not None else len(pixels)
+            if len(pixels) == classes and all(type(count) is int for count in pixels):
+                return tuple(pixels)
+    if counted is not None:
+        return counted[0]
     scan = scan_labels(train)
     if scan.problems:
         rest = len(scan.problems) - 1

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pytorch_lightning import Callback, Trainer
 
 from scaseg.config import DataConfig, MachineConfig, TrainingConfig
-from scaseg.config.reading import read
 from scaseg.data.check import quick_check
 from scaseg.data.datasets import LabelledImages, PairedDataset
+from scaseg.data.sound import Part, require_sound
 from scaseg.inference import TestTime
 from scaseg.metrics import ConfusionMatrix, Scores
+from scaseg.model_folder import CONFIG
 from scaseg.models import Segmenter
 from scaseg.training.loop import (
     build_trainer,
@@ -22,6 +23,8 @@ from scaseg.training.loop import (
     quiet_lightning,
 )
 from scaseg.training.task import SegmentationTask
+
+Check = Literal["all", "quick", "none"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,26 @@ class Evaluation:
         }
 
 
+def check_images(
+    model: Segmenter,
+    dataset: LabelledImages,
+    check: Check = "all",
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Refuse data that a model cannot be judged by, before any of them is: ValueError says why.
+
+    check: every file is read (and remembered as long as none is touched), headers and a few label
+    maps, or none of them. The model's classes hold where the data name none.
+    """
+    _check_classes(model, dataset)
+    if isinstance(dataset, PairedDataset) and check == "quick":
+        quick_check(dataset, masks=False)
+    elif isinstance(dataset, PairedDataset) and check == "all":
+        part = Part(dataset.split or "all images", dataset)
+        require_sound([part], trained_on=False, progress=progress)
+
+
 def evaluate(
     model: Segmenter,
     dataset: LabelledImages,
@@ -53,16 +76,15 @@ def evaluate(
     test_time: TestTime | None = None,
     machine: MachineConfig | None = None,
     progress: Callable[[int, int], None] | None = None,
+    check: Check = "all",
 ) -> Evaluation:
     """Count a model's predictions against the truth, at the labels' own resolution.
 
     The model's mode and device are left as they were. With several devices, every process returns
-    the same numbers as one process would.
+    the same numbers as one process would. check: see check_images.
     """
     machine = machine or MachineConfig(device="cpu")
-    _check_classes(model, dataset)
-    if isinstance(dataset, PairedDataset):
-        quick_check(dataset, masks=False)
+    check_images(model, dataset, check)
     task = SegmentationTask(model, TrainingConfig(class_weights="none"), test_time=test_time)
     modes, device = [module.training for module in model.modules()], next(model.parameters()).device
     with quiet_lightning():
@@ -95,8 +117,10 @@ class _Progress(Callback):
 
 def data_of(model: Segmenter, root: str | None) -> DataConfig:
     """How the labels of a model's own data are read, for data of the same kind elsewhere."""
-    recorded = model.config.training.get("recipe", {}).get("data", {})
-    config = read(DataConfig, recorded) if recorded else DataConfig()
+    try:
+        config = model.config.trained_on()
+    except ValueError as fault:
+        raise ValueError(f"--model: {CONFIG}: {fault}") from fault
     return replace(config, root=root if root is not None else config.root)
 
 

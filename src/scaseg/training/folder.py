@@ -4,7 +4,8 @@ RUN/recipe.yaml        the run, every key
 RUN/environment.json   versions, machine, git revision, command
 RUN/class_pixels.json  labelled pixels of each class in the training images
 RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class; curve.png
-RUN/checkpoints/       last.ckpt to continue from, best/ the best model so far
+RUN/checkpoints/       last.safetensors to continue from, previous.safetensors in case that is
+                       damaged, best/ the best model so far
 RUN/model/             the final model, for load_model, evaluate, predict
 """
 
@@ -16,6 +17,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -23,11 +25,15 @@ from pathlib import Path
 from typing import Any
 
 import scaseg
-from scaseg.whole_files import whole_file
+from scaseg.folder_lock import LOCK
+from scaseg.model_folder import BEST as BEST
+from scaseg.model_folder import MODEL as MODEL
+from scaseg.model_folder import RECIPE as RECIPE
+from scaseg.whole_files import LEFTOVER, whole_file
 
-RECIPE, ENVIRONMENT, PIXELS = "recipe.yaml", "environment.json", "class_pixels.json"
+ENVIRONMENT, PIXELS = "environment.json", "class_pixels.json"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
-LAST, BEST, MODEL = Path("checkpoints/last.ckpt"), Path("checkpoints/best"), Path("model")
+LAST = Path("checkpoints/last.safetensors")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
 OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, CURVE, "checkpoints", "model", "cache"}
 OURS |= {"traceback.txt", "tensorboard", "csv"}
@@ -37,7 +43,7 @@ def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
     """Name what a folder for a new run holds; ValueError where something would be lost."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--out: {folder} is a file; give a folder")
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    there = sorted(_holds(folder)) if folder.is_dir() else []
     if there and not overwrite:
         what = "a run" if RECIPE in there else "files"
         raise ValueError(
@@ -49,6 +55,14 @@ def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
     return there
 
 
+def _holds(folder: Path) -> Iterator[str]:
+    """What is in a folder, but for what a run that was killed before it began leaves behind."""
+    for path in folder.iterdir():
+        is_empty = path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
+        if not (is_empty or path.name == LOCK or path.name.startswith(LEFTOVER)):
+            yield path.name
+
+
 def open_run_folder(folder: Path, *, overwrite: bool) -> None:
     """Make a folder for a new run, and take an old run out of it."""
     for name in check_run_folder(folder, overwrite=overwrite):
@@ -56,24 +70,11 @@ def open_run_folder(folder: Path, *, overwrite: bool) -> None:
         if name in OURS:  # only what a run wrote: a user's notes stay
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / LAST).parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise ValueError(
             f"--out: {folder} cannot be made ({fault.strerror}); give another folder"
         ) from fault
-
-
-def find_model(path: str | Path) -> Path:
-    """Find the model in a run folder, or take the folder of a saved model as it is."""
-    path = Path(path)
-    if not path.is_dir():
-        raise ValueError(f"{path}: no such folder; give a run folder or one by save_pretrained")
-    for place in (path, path / MODEL, path / BEST):
-        if (place / "config.json").is_file():
-            return place
-    if (path / RECIPE).is_file():
-        raise ValueError(f"{path}: this run has no model yet; continue it with --resume")
-    return path
 
 
 def environment() -> dict[str, Any]:
@@ -102,8 +103,10 @@ def record_environment(folder: Path) -> None:
     path = folder / ENVIRONMENT
     sessions = []
     if path.is_file():
-        with suppress(ValueError):  # a torn or foreign file is no reason not to train
-            sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
+        with suppress(
+            ValueError, KeyError, TypeError
+        ):  # a torn or foreign file is no reason not to train
+            sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
     write_json(path, {"sessions": [*sessions, environment()]})
 
 

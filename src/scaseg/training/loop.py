@@ -30,7 +30,9 @@ from scaseg.data.loading import (
 )
 from scaseg.data.transforms import Transform
 from scaseg.memory import available_memory
-from scaseg.training.callbacks import WholeCheckpoints
+from scaseg.training.processes import AgreedError, WatchProcesses, end_if_one_is_lost
+from scaseg.training.state import StateFiles
+from scaseg.training.stopping import TerminatedError
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -44,9 +46,17 @@ def is_first_process() -> bool:
     return getattr(rank_zero_only, "rank", None) in (None, 0)  # Lightning asks the launcher
 
 
-def build_trainer(machine: MachineConfig, *, callbacks: list[Callback], **options: Any) -> Trainer:
+def build_trainer(
+    machine: MachineConfig,
+    *,
+    callbacks: list[Callback],
+    states: StateFiles | None = None,
+    **options: Any,
+) -> Trainer:
     """Make a Trainer that does nothing unasked: no files, no bar, no summary."""
     processes = machine.devices * machine.nodes
+    if processes > 1:
+        callbacks = [WatchProcesses(), *callbacks]
     trainer = Trainer(
         accelerator=check_device(machine),
         devices=machine.devices,
@@ -54,7 +64,7 @@ def build_trainer(machine: MachineConfig, *, callbacks: list[Callback], **option
         strategy="ddp" if processes > 1 else "auto",
         precision=PRECISIONS[machine.precision],  # type: ignore[arg-type]
         callbacks=callbacks,
-        plugins=[WholeCheckpoints()],
+        plugins=[states or StateFiles()],
         use_distributed_sampler=False,  # ours know the processes
         num_sanity_val_steps=0,
         enable_checkpointing=False,
@@ -76,7 +86,8 @@ def check_device(machine: MachineConfig) -> str:
         device = "cuda" if cuda else "mps" if mps else "cpu"
     if (device == "cuda" and not cuda) or (device == "mps" and not mps):
         raise ValueError(f"--device: {device} is not available here; use cpu or auto")
-    most = {"cuda": cuda, "mps": 1, "cpu": 1024}[device]
+    # a few more processes than cores do no harm; a thousand take the machine
+    most = {"cuda": cuda, "mps": 1, "cpu": max(8, os.cpu_count() or 1)}[device]
     if machine.devices > most:
         raise ValueError(f"--devices: {machine.devices}; there are {most} of {device} here")
     return device
@@ -149,12 +160,14 @@ def quiet_lightning() -> Iterator[None]:
         with warnings.catch_warnings():
             for said in (
                 ".*does not have many workers.*",
+                ".*DataLoader will create .* worker processes.*",  # as many as were asked for
                 ".*in eval mode at the start of training.*",  # frozen norms, on purpose
                 ".*have no `val_dataloader`.*",
                 ".*sync_dist=True.*",  # all processes log the same sum
                 ".*is smaller than the logging interval.*",
                 ".*LeafSpec.*",  # its own use of what torch has since renamed
                 ".*isinstance.treespec.*",
+                ".*your dataloader is not resumable.*",  # its sampler asks where the run is
             ):
                 warnings.filterwarnings("ignore", said)
             yield
@@ -168,11 +181,15 @@ def one_line_faults(trainer: Trainer, place: Callable[[], str]) -> Iterator[None
     """Turn what goes wrong in Lightning's loop into a WorkError of one line; Ctrl-C stays that."""
     try:
         yield
+    except TerminatedError:
+        raise
     except SystemExit:
         if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
             raise KeyboardInterrupt from None
         raise
     except Exception as fault:
+        if trainer.world_size > 1 and not isinstance(fault, AgreedError):
+            end_if_one_is_lost(trainer, seconds=3)
         lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
         if not lines:
             said = type(fault).__name__
@@ -188,8 +205,12 @@ def _place(trainer: Trainer) -> Callable[[], Place]:
     """
 
     def place() -> Place:
-        epoch: int = trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]
-        return Place(epoch, trainer.global_rank, trainer.world_size)
+        loop = trainer.fit_loop
+        epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        # saved within an epoch: its counters are loaded before the first batch is asked for
+        within = loop.epoch_loop.batch_progress.current
+        done: int = within.processed if loop.restarting else 0  # type: ignore[attr-defined]
+        return Place(epoch, trainer.global_rank, trainer.world_size, done)
 
     return place
 

@@ -12,12 +12,25 @@ from scaseg.whole_files import whole_file
 Row = dict[str, Any]
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Read a table, every value as text; no rows where there is no file."""
+def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
+    """Read a table, every value as text; no rows where there is no file.
+
+    ValueError where it is no table, or has not these columns, the first of whole numbers.
+    """
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows: list[Row] = list(csv.DictReader(file, strict=True))
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError("a row is longer or shorter than the first")
+            if columns:
+                first, *_ = (row[name] for name in columns)
+                int(first)
+    except (OSError, ValueError, KeyError, csv.Error) as fault:
+        raise ValueError(f"{path}: not a table of ours ({fault}); remove it") from fault
+    return rows
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

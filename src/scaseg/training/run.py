@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
-from safetensors import SafetensorError
 
-from scaseg.build import USUAL_HEADS, build_loggers, build_model, check_training, load_model
-from scaseg.config import ModelConfig, RunConfig, save_recipe
-from scaseg.data import collate
+from scaseg.build import build_loggers, check_training, load_model
+from scaseg.config import RunConfig, save_recipe
 from scaseg.data.loading import TrainingExamples
 from scaseg.data.transforms import Transform
 from scaseg.figures import write_curve
+from scaseg.folder_lock import folder_lock
 from scaseg.models import Segmenter, save_pretrained
 from scaseg.models.saving import CONFIG, read_weights
-from scaseg.models.weights import HUB, load_pretrained
-from scaseg.training.calibration import calibrate
-from scaseg.training.callbacks import KeepBest, KeepLast, MetricsTable, RunningMean
+from scaseg.training.callbacks import MetricsTable, RunningMean
 from scaseg.training.data import RunData, class_weights, open_data
 from scaseg.training.folder import (
     BEST,
@@ -31,6 +27,7 @@ from scaseg.training.folder import (
     LAST,
     METRICS,
     MODEL,
+    PER_CLASS,
     PIXELS,
     RECIPE,
     check_run_folder,
@@ -38,6 +35,7 @@ from scaseg.training.folder import (
     record_environment,
     write_json,
 )
+from scaseg.training.keeping import KeepBest, KeepLast
 from scaseg.training.loop import (
     WorkError,
     build_trainer,
@@ -50,12 +48,15 @@ from scaseg.training.loop import (
     training_examples,
     training_loader,
 )
+from scaseg.training.network import build_network, calibrate_head, check_network, has_frozen_norms
 from scaseg.training.progress import ProgressDisplay
 from scaseg.training.rows import Row, read_rows
+from scaseg.training.state import StateFiles, has_state
 from scaseg.training.task import SegmentationTask
+from scaseg.whole_files import remove_leftovers
 
 Say = Callable[[str], None]
-CALIBRATION_IMAGES = 4
+COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
 
 
 @dataclass(frozen=True)
@@ -90,43 +91,89 @@ def train(
     folder = None if out is None or fast_dev_run else Path(out)
     if resume and (folder is None or not (folder / RECIPE).is_file()):
         raise ValueError(f"--resume: {folder} holds no run; start it without --resume")
+    if folder is None or not is_first_process():
+        lock: AbstractContextManager[None] = nullcontext()
+    else:
+        if not resume:
+            check_run_folder(folder, overwrite=overwrite)  # before anything is made or read
+        lock = folder_lock(folder)
+    with lock:
+        return _train(
+            run,
+            folder,
+            resume=resume,
+            overwrite=overwrite,
+            fast_dev_run=fast_dev_run,
+            quiet=quiet,
+            say=say,
+            transforms=transforms,
+        )
+
+
+def _train(
+    run: RunConfig,
+    folder: Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+    fast_dev_run: bool,
+    quiet: bool,
+    say: Say,
+    transforms: Sequence[Transform] | None,
+) -> Result:
     check_training(run.training)
     device = check_device(run.machine)
-    if folder is not None and not resume and is_first_process():
-        check_run_folder(folder, overwrite=overwrite)  # before the data are read
+    check_network(run)
     if folder is not None and resume and (folder / MODEL / CONFIG).is_file():
         say(f"{folder}: this run is finished")
         return _finished(folder)
-    data = open_data(run, folder if resume or not is_first_process() else None)
+    if folder is not None and resume:
+        read_rows(folder / METRICS, columns=COLUMNS)  # ValueError where they are not ours
+        read_rows(folder / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
+    goes_on = resume and folder is not None and has_state(folder / LAST)
+    if resume and not goes_on:
+        say(f"{folder}: nothing was saved yet; from the start")
+    known = folder if resume or not is_first_process() else None
+    data = open_data(run, known, quiet=quiet or not is_first_process())
     if data.train.root is not None:  # the run may be continued from another folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
-    model, fresh_head = _build(run, data, say)
-    if run.training.calibrate and fresh_head and not resume:
-        _calibrate(model, training_examples(run, data.train, model.config, transforms), device)
+    model, fresh_head = build_network(run, data, say)
+    if run.training.calibrate and fresh_head and not goes_on:
+        calibrate_head(model, training_examples(run, data.train, model.config, transforms), device)
     weights = class_weights(run.training, data.pixels)
     task = SegmentationTask(
-        model, run.training, class_weights=weights, frozen_norms=_frozen_norms(run)
+        model, run.training, class_weights=weights, frozen_norms=has_frozen_norms(run)
     )
+    states = StateFiles()
+    checkpoint = folder / LAST if goes_on and folder is not None else None
+    if checkpoint is not None:  # before anything is written
+        damage = states.read(checkpoint, task.state_dict())
+        if damage is not None:
+            say(damage)
     loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
     if folder is not None and is_first_process():
+        _make_cache_folder(run)
         if not resume:
             open_run_folder(folder, overwrite=overwrite)
             save_recipe(run, folder / RECIPE)
             if data.pixels is not None:
                 pixels = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
                 write_json(folder / PIXELS, pixels)
+        for place in (folder, (folder / LAST).parent):
+            remove_leftovers(place)
         record_environment(folder)
+    task.say = say
     table = MetricsTable(folder)
-    best, callbacks = _callbacks(run, folder, table, data, quiet=quiet)
+    best, callbacks = _callbacks(run, folder, table, data, states, quiet=quiet)
     with quiet_lightning():
         trainer = build_trainer(
             run.machine,
             callbacks=callbacks,
             logger=loggers or False,
+            states=states,
             **_options(run, fast_dev_run=fast_dev_run),
         )
-        checkpoint = folder / LAST if resume and folder is not None else None
         examples = training_examples(run, cached(data.train, run, folder), model.config, transforms)
         _fit(trainer, task, run, examples, data, folder, checkpoint)
     if trainer.should_stop and len(table.rows) < run.training.epochs and not fast_dev_run:
@@ -134,7 +181,7 @@ def train(
     if folder is not None and trainer.is_global_zero:
         try:
             _finish(task.model, run, folder, best, table.rows)
-        except (OSError, SafetensorError) as fault:
+        except OSError as fault:
             raise WorkError(f"writing {folder / MODEL}: {fault}") from fault
     return Result(task.model.eval(), table.rows, best.epoch if best else None, folder)
 
@@ -178,7 +225,13 @@ def _options(run: RunConfig, *, fast_dev_run: bool) -> dict[str, Any]:
 
 
 def _callbacks(
-    run: RunConfig, folder: Path | None, table: MetricsTable, data: RunData, *, quiet: bool
+    run: RunConfig,
+    folder: Path | None,
+    table: MetricsTable,
+    data: RunData,
+    states: StateFiles,
+    *,
+    quiet: bool,
 ) -> tuple[KeepBest | None, list[Callback]]:
     """The order matters: the row of an epoch is written before it is shown and saved."""
     callbacks: list[Callback] = [table]
@@ -197,67 +250,30 @@ def _callbacks(
             patience = run.training.early_stop
             callbacks.append(EarlyStopping("val/mIoU", mode="max", patience=patience))
     if folder is not None:
-        callbacks.append(KeepLast(folder, run.training.checkpoint_every))
+        every, minutes = run.training.checkpoint_every, run.training.checkpoint_minutes
+        callbacks.append(KeepLast(folder, states, every=every, minutes=minutes))
     return best, callbacks
 
 
-def _build(run: RunConfig, data: RunData, say: Say) -> tuple[Segmenter, bool]:
-    """Build the network from the seed and load what it starts from; say if its head is fresh."""
-    palette = run.model.palette if run.model.palette is not None else data.train.palette
-    try:
-        config = ModelConfig(
-            classes=data.classes,
-            backbone=run.model.backbone,
-            context=run.model.context,
-            head=USUAL_HEADS[run.model.backbone] if run.model.head == "auto" else run.model.head,
-            context_options=run.model.context_options,
-            palette=palette,
-            fit=run.augment.fit,
-            training={"recipe": asdict(run)},
-        )
-        torch.manual_seed(run.training.seed)
-        model = build_model(config)
-    except ValueError as fault:
-        raise ValueError(f"model.{fault}") from fault
-    source = run.model.backbone_weights
-    if source is None:
-        if run.model.backbone in HUB:
-            say("the backbone starts from random weights; --backbone-weights imagenet gives more")
-        return model, True
-    try:
-        loaded = load_pretrained(model, run.model.backbone, source)
-    except OSError as fault:
-        raise ValueError(str(fault)) from fault
-    in_head = [name for name in loaded if name.startswith("head.")]
-    said = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
-    say(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{said}")
-    return model, not in_head
-
-
-def _calibrate(model: Segmenter, examples: TrainingExamples, device: str) -> None:
-    """Show the head a few training images, spread over the data, where it will train."""
-    count = min(len(examples), CALIBRATION_IMAGES)
-    chosen = [index * len(examples) // count for index in range(count)]
-    # each process on the device that it will train on
-    model.to(
-        torch.device(device, int(os.environ.get("LOCAL_RANK", 0))) if device == "cuda" else device
-    )
-    calibrate(model, collate([examples[0, index] for index in chosen]))
-
-
-def _frozen_norms(run: RunConfig) -> bool:
-    """Statistics of small batches are poor: those of a pretrained backbone are kept."""
-    if run.training.batch_norm == "auto":
-        return run.model.backbone_weights is not None
-    return run.training.batch_norm == "frozen"
+def _make_cache_folder(run: RunConfig) -> None:
+    """Refuse a place where no cache can be before the run folder has anything in it."""
+    if run.data.cache == "disk" and run.data.cache_dir is not None:
+        try:
+            Path(run.data.cache_dir).mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise ValueError(
+                f"data.cache_dir: {run.data.cache_dir} cannot be written ({fault.strerror}); give "
+                "another folder"
+            ) from fault
 
 
 def _finished(folder: Path) -> Result:
     """What a run that is over came to, from its folder."""
     model = load_model(folder / MODEL)
-    rows = read_rows(folder / METRICS)
-    best = model.config.training.get("validation", {}).get("epoch")
-    validated = any(row["mIoU"] for row in rows)
+    rows = read_rows(folder / METRICS, columns=COLUMNS)
+    record = model.config.training.get("validation")
+    best = record.get("epoch") if isinstance(record, dict) else None
+    validated = any(row.get("mIoU") for row in rows)
     return Result(model, rows, int(best) if validated and best is not None else None, folder)
 
 

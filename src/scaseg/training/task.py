@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from scaseg.data.loading import Photograph
 from scaseg.inference import TestTime, score
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models import Segmenter
+from scaseg.training.processes import AgreedError, agree, gather
 from scaseg.training.schedule import poly_factor
 
 
@@ -52,6 +54,11 @@ class SegmentationTask(lightning.LightningModule):
         self.register_buffer("class_weights", weights, persistent=False)
         self.confusion = ConfusionMatrix(len(model.config.classes))
         self.scores: Scores | None = None  # of the last validation
+        self.most_skips = config.most_skips
+        self.skipped = 0  # batches, in the whole run
+        self.skipping = False  # this one
+        self._batches_in_step = self._skipped_in_step = 0
+        self.say: Callable[[str], None] = lambda line: None
         if config.freeze_backbone:
             model.backbone.requires_grad_(False)
 
@@ -65,20 +72,65 @@ class SegmentationTask(lightning.LightningModule):
         return self
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Draw dropout from (seed, epoch, batch, process): a continued run draws the same."""
+        """Draw from (seed, epoch, batch, process): a continued run draws the same dropout."""
         place = [self.config.seed, self.current_epoch, batch_idx, self.global_rank]
-        torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
+        seed = int(np.random.SeedSequence(place).generate_state(1)[0])
+        torch.manual_seed(seed)
+        # what a user's own loss or layer may draw from
+        random.seed(seed)
+        np.random.seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
         sizes = batch.sizes.to(self.device) if padded else None
+        # norms learn from a batch as it passes; one that is skipped must not leave a trace
+        known = [own.clone() for own in self.model.buffers()] if self.most_skips else []
         loss = self.loss(self.model(batch.images, sizes), batch.labels, self.class_weights)
-        if (
-            loss.device.type == "cpu"
-        ):  # a GPU would wait at every step: there the epoch's mean tells
-            refuse_to_diverge(float(loss.detach()))
+        self._batches_in_step += 1
+        self.skipping = not self._is_finite(loss)
+        if self.skipping:
+            self._refuse_or_skip(loss, batch)
+            self._skipped_in_step += 1
+            for own, before in zip(self.model.buffers(), known, strict=True):
+                own.copy_(before)
+            # no cost, but one that every weight takes part in: other processes wait for gradients
+            moved = [weight.sum() for weight in self.parameters() if weight.requires_grad]
+            loss = 0 * torch.stack(moved).sum()
         self.log("train/loss", loss, batch_size=len(batch.names))
         return loss
+
+    def _is_finite(self, loss: Tensor) -> bool:
+        """Whether the loss of this batch is a number, in every process."""
+        return not agree(self.trainer, int(not math.isfinite(float(loss.detach()))))[0]
+
+    def _refuse_or_skip(self, loss: Tensor, batch: Batch) -> None:
+        """Count a batch that cannot be learned from; raise where that is one too many."""
+        names = gather(self.trainer, batch.names if not torch.isfinite(loss) else [])
+        self.skipped += 1
+        if self.skipped > self.most_skips:
+            kept = f"{self.most_skips} were skipped before; " if self.most_skips else ""
+            raise AgreedError(
+                f"the loss is not finite on {', '.join(names)}; {kept}nothing was learned from it; "
+                "look at these images, lower --lr, use training.gradient_clip, or --on-nan skip:N"
+            )
+        if self.trainer.is_global_zero:
+            self.say(
+                f"epoch {self.current_epoch + 1}, step {self.global_step + 1}: the loss is not "
+                f"finite on {', '.join(names)}; skipped ({self.skipped} of {self.most_skips})"
+            )
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Leave a step out whose batches were all skipped: no decay, no momentum."""
+        if self._skipped_in_step == self._batches_in_step:
+            for weight in self.parameters():
+                weight.grad = None
+        self._skipped_in_step = self._batches_in_step = 0
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["skipped"] = self.skipped
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.skipped = checkpoint["skipped"]
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, index: int) -> Any:
         """Move tensors, but leave sizes here: the loss asks them whether anything is padded."""
@@ -128,9 +180,3 @@ class SegmentationTask(lightning.LightningModule):
             "optimizer": optimiser,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
-
-
-def refuse_to_diverge(loss: float) -> None:
-    """Raise where a loss is no number any more: nothing that follows could mend the weights."""
-    if not math.isfinite(loss):
-        raise ArithmeticError(f"the loss is {loss}; lower --lr, or use training.gradient_clip")

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.listed import WRONG, no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.matlab import read_label_map, read_names, require_scipy
+from scaseg.data.datasets.matlab import read_label_map, read_names
 from scaseg.data.datasets.paired import Listing, PairedDataset
 from scaseg.data.files import read_labels
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE
 
 # ids 1 to 182; https://github.com/nightrome/cocostuff/blob/master/labels.txt
@@ -72,7 +73,6 @@ class CocoStuff10k(PairedDataset):
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:
-        require_scipy(root)  # one error now, not one for each file later
         return CLASSES
 
     @classmethod
@@ -87,7 +87,7 @@ class CocoStuff10k(PairedDataset):
         return pair_up(names, images, labels, ".mat")
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        values = read_label_map(path, "S")
+        values = read_label_map(path, "S", max_pixels=self.max_pixels)
         fits = (
             "ids 1 to 172 are known to version 1.0, 1 as unlabelled"
             if len(self.by_id) == len(BY_ID_1_0)
@@ -111,11 +111,11 @@ class CocoStuff10k(PairedDataset):
             if len(names) - (names[:1] == ("unlabeled",)) == len(NAMES):
                 return BY_ID
             raise ValueError(
-                f"{path}: names {len(names)} classes; version 1.1 names {len(NAMES)} and "
+                f"{shown(path)}: names {len(names)} classes; version 1.1 names {len(NAMES)} and "
                 f"version 1.0 {len(USED) + 1}, 'unlabeled' first"
             )
         raise ValueError(
-            f"{folder}: no variable `names` in the first {LOOKED_AT} files; "
+            f"{shown(folder)}: no variable `names` in the first {LOOKED_AT} files; "
             "it tells version 1.0 from 1.1"
         )
 
@@ -157,4 +157,5 @@ class CocoStuff164k(PairedDataset):
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         fits = f"0 to {len(NAMES) - 1} are ids less 1, unused ones left out, 255 unlabelled"
-        return renumber(read_labels(path), BY_PIXEL, path, fits=fits, unlabelled=self.ignore_index)
+        values = read_labels(path, max_pixels=self.max_pixels)
+        return renumber(values, BY_PIXEL, path, fits=fits, unlabelled=self.ignore_index)

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from scaseg.data.datasets.paired import Listing, Pair, PairedDataset
 from scaseg.data.files import IMAGE_SUFFIXES
+from scaseg.data.paths import shown
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
 SPLITS = ("train", "val", "test")
@@ -34,7 +35,7 @@ class FolderDataset(PairedDataset):
             return None
         names = tuple(name for name in _lines(path) if name)
         if not names:
-            raise ValueError(f"{path}: names no class; give one name a line")
+            raise ValueError(f"{shown(path)}: names no class; give one name a line")
         return names
 
     @classmethod
@@ -48,23 +49,27 @@ class FolderDataset(PairedDataset):
         for folder_path in (images, labels):
             if not folder_path.is_dir():
                 raise ValueError(
-                    f"{folder_path}: no such folder; give images/ and labels/, or img_dir/ and "
-                    "ann_dir/"
+                    f"{shown(folder_path)}: no such folder; give images/ and labels/, or img_dir/ "
+                    "and ann_dir/"
                 )
         photographs, problems = _by_name(images, IMAGE_SUFFIXES)
         maps, more = _by_name(labels, LABEL_SUFFIXES)
         problems += more
         lossy, _ = _by_name(labels, (".jpg", ".jpeg"))
         if not photographs:
-            raise ValueError(f"{images}: has no photograph ({', '.join(IMAGE_SUFFIXES)})")
+            raise ValueError(f"{shown(images)}: has no photograph ({', '.join(IMAGE_SUFFIXES)})")
         pairs = []
         for name in sorted(photographs) if names is None else names:
             if name not in photographs:
-                problems.append(f"{images}: has no photograph {name!r}, which {split}.txt names")
+                problems.append(
+                    f"{shown(images)}: has no photograph {name!r}, which {split}.txt names"
+                )
             elif name not in maps and name in lossy:
-                problems.append(f"{lossy[name]}: a JPEG label map; its values are blurred, use PNG")
+                problems.append(
+                    f"{shown(lossy[name])}: a JPEG label map; its values are blurred, use PNG"
+                )
             elif name not in maps:
-                problems.append(f"{labels}: has no label map for the photograph {name!r}")
+                problems.append(f"{shown(labels)}: has no label map for the photograph {name!r}")
             else:
                 pairs.append(Pair(photographs[name], maps[name], name))
         return Listing(pairs, problems)
@@ -78,13 +83,12 @@ def _names(root: Path, split: str) -> list[str]:
     path = root / f"{split}.txt"
     if not path.is_file():
         there = sorted(p.stem for p in root.glob("*.txt") if p.stem != "classes")
-        raise ValueError(
-            f"{path}: no such file; the splits here are {', '.join(there) or 'none: all images'}"
-        )
+        splits = ", ".join(there) or "none: all images"
+        raise ValueError(f"{shown(path)}: no such file; the splits here are {splits}")
     lines = [line for line in _lines(path) if line and not line.startswith("#")]
     names = [_without_suffix(line) for line in lines]
     if not names:
-        raise ValueError(f"{path}: names no photograph; give one name a line")
+        raise ValueError(f"{shown(path)}: names no photograph; give one name a line")
     return names
 
 
@@ -92,7 +96,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(f"{path}: cannot be read ({fault}); save it as UTF-8 text") from fault
+        raise ValueError(
+            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
+        ) from fault
 
 
 def _without_suffix(name: str) -> str:
@@ -109,7 +115,9 @@ def _by_name(folder: Path, suffixes: tuple[str, ...]) -> tuple[dict[str, Path], 
             continue  # a dot: a system's own files, such as macOS's ._NAME.jpg
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in found:
-            problems.append(f"{path}: {found[name].name} has the same name; keep one of them")
+            problems.append(
+                f"{shown(path)}: {found[name].name} has the same name; keep one of them"
+            )
             continue
         found[name] = path
     return found, problems

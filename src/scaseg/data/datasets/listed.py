@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.paired import Listing, Pair
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE
 
 WRONG = -1  # in a table: an id that no label map may hold
@@ -18,7 +19,7 @@ def read_list(path: Path) -> list[str]:
     r"""Read the bare names of a list: `folder\name.jpg`, `name.jpg` and `name` are all name."""
     names = [_bare(line) for line in read_lines(path)]
     if not names:
-        raise ValueError(f"{path}: names no photograph; give one name a line")
+        raise ValueError(f"{shown(path)}: names no photograph; give one name a line")
     return names
 
 
@@ -27,7 +28,9 @@ def read_lines(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(f"{path}: cannot be read ({fault}); save it as UTF-8 text") from fault
+        raise ValueError(
+            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
+        ) from fault
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -52,14 +55,18 @@ def pair_up(names: Iterable[str], images: Path, labels: Path, label_suffix: str)
     """Pair images/NAME.jpg with labels/NAME.suffix, in the order of the names."""
     for folder, suffix in ((images, ".jpg"), (labels, label_suffix)):
         if not folder.is_dir():
-            raise ValueError(f"{folder}: no such folder; it should hold the {suffix} files")
+            raise ValueError(f"{shown(folder)}: no such folder; it should hold the {suffix} files")
     photographs, maps = stems(images, ".jpg"), stems(labels, label_suffix)
     pairs, problems = [], []
     for name in names:
         if name not in photographs:
-            problems.append(f"{images / (name + '.jpg')}: no such photograph, but it is listed")
+            problems.append(
+                f"{shown(images / (name + '.jpg'))}: no such photograph, but it is listed"
+            )
         elif name not in maps:
-            problems.append(f"{labels / (name + label_suffix)}: no such label map; fetch it again")
+            problems.append(
+                f"{shown(labels / (name + label_suffix))}: no such label map; fetch it again"
+            )
         else:
             pairs.append(Pair(images / f"{name}.jpg", labels / f"{name}{label_suffix}", name))
     return Listing(pairs, problems)
@@ -67,7 +74,9 @@ def pair_up(names: Iterable[str], images: Path, labels: Path, label_suffix: str)
 
 def no_such_split(root: Path, split: str, splits: tuple[str, ...]) -> ValueError:
     """Say which splits there are instead."""
-    return ValueError(f"{root}: has no split {split!r}; there are {', '.join(splits) or 'none'}")
+    return ValueError(
+        f"{shown(root)}: has no split {split!r}; there are {', '.join(splits) or 'none'}"
+    )
 
 
 def renumber(
@@ -78,6 +87,6 @@ def renumber(
     classes = table[np.where(inside, values, 0)]
     wrong = ~inside | (classes == WRONG)
     if wrong.any():
-        raise ValueError(f"{path}: holds {values[wrong][0]}; {fits}")
+        raise ValueError(f"{shown(path)}: holds {values[wrong][0]}; {fits}")
     classes[classes == IGNORE] = unlabelled
     return classes

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.files import image_size, read_image, read_labels
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE, Sample
 
 
@@ -37,8 +38,9 @@ class PairedDataset(LabelledImages):
     A data set says where its files lie (`splits`, `find`) and, where its labels are no image
     of class indices, how they are read (`read_values`). label_map renames values on reading
     ({255: 1} for binary masks); reduce_zero_label makes 0 unlabelled and every other class one
-    less, as in mmseg. Where `split` is None, all pairs. strict=False keeps what is missing in
-    `problems` and goes on with the pairs that are there: for whoever wants to report all of it.
+    less, as in mmseg. Where `split` is None, all pairs. A file with more than max_pixels (None: 250
+    million) is refused before it is decoded. strict=False keeps what is missing in `problems` and
+    goes on with the pairs that are there: for whoever wants to report all of it.
     """
 
     root: Path
@@ -52,6 +54,7 @@ class PairedDataset(LabelledImages):
         label_map: Mapping[int, int] | None = None,
         reduce_zero_label: bool = False,
         ignore_index: int = IGNORE,
+        max_pixels: int | None = None,
         strict: bool = True,
     ) -> None:
         self.root = Path(root)
@@ -59,8 +62,9 @@ class PairedDataset(LabelledImages):
         self.label_map = dict(label_map or {})
         self.reduce_zero_label = reduce_zero_label
         self.ignore_index = ignore_index
+        self.max_pixels = max_pixels
         if not self.root.is_dir():
-            raise ValueError(f"{self.root}: no such folder")
+            raise ValueError(f"{shown(self.root)}: no such folder")
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
         self.pairs, self.problems = self.find(self.root, split)
         if strict:
@@ -83,7 +87,7 @@ class PairedDataset(LabelledImages):
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         """Read a label map as it lies on disk: (H, W) whole numbers, ignore_index unlabelled."""
-        return read_labels(path)
+        return read_labels(path, max_pixels=self.max_pixels)
 
     def _require_pairs(self) -> None:
         if self.problems:
@@ -91,7 +95,7 @@ class PairedDataset(LabelledImages):
             more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
             raise ValueError(self.problems[0] + more)
         if not self.pairs:
-            raise ValueError(f"{self.root}: the split {self.split} has no photograph")
+            raise ValueError(f"{shown(self.root)}: the split {self.split} has no photograph")
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
@@ -106,7 +110,7 @@ class PairedDataset(LabelledImages):
         return len(self.pairs)
 
     def size(self, index: int) -> tuple[int, int]:
-        return image_size(self.pairs[index].image, upright=False)
+        return image_size(self.pairs[index].image, upright=False, max_pixels=self.max_pixels)
 
     def fingerprint(self, index: int) -> str:
         facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
@@ -118,9 +122,10 @@ class PairedDataset(LabelledImages):
 
     def __getitem__(self, index: int) -> Sample:
         image_path, label_path, name = self.pairs[index]
-        image, labels = read_image(image_path), self.read_labels(label_path)
+        image = read_image(image_path, max_pixels=self.max_pixels)
+        labels = self.read_labels(label_path)
         if image.shape[:2] != labels.shape:
-            raise ValueError(f"{label_path}: {size_mismatch(labels.shape, image.shape[:2])}")
+            raise ValueError(f"{shown(label_path)}: {size_mismatch(labels.shape, image.shape[:2])}")
         return Sample(image, labels, name)
 
     def read_labels(self, path: Path) -> NDArray[np.int32]:
@@ -130,8 +135,8 @@ class PairedDataset(LabelledImages):
             wrong = (labels != IGNORE) & ((labels < 0) | (labels >= len(self.classes)))
             if wrong.any():
                 raise ValueError(
-                    f"{path}: holds {labels[wrong][0]}, but there are {len(self.classes)} classes "
-                    f"(0 to {len(self.classes) - 1}); use label_map or reduce_zero_label"
+                    f"{shown(path)}: holds {labels[wrong][0]}, but there are {len(self.classes)} "
+                    f"classes (0 to {len(self.classes) - 1}); use label_map or reduce_zero_label"
                 )
         return labels
 
@@ -146,8 +151,8 @@ class PairedDataset(LabelledImages):
             labels = labels - 1
         if ((labels == IGNORE) & ~unlabelled).any():
             raise ValueError(
-                f"{path}: class {IGNORE} is taken, it means unlabelled; use label_map to bring the "
-                f"classes below {IGNORE}"
+                f"{shown(path)}: class {IGNORE} is taken, it means unlabelled; use label_map to "
+                f"bring the classes below {IGNORE}"
             )
         labels[unlabelled] = IGNORE
         return labels

@@ -18,9 +18,10 @@ from scaseg.data.datasets.listed import (
     renumber,
     stems,
 )
-from scaseg.data.datasets.matlab import read_label_map, require_scipy
+from scaseg.data.datasets.matlab import read_label_map
 from scaseg.data.datasets.paired import Listing, PairedDataset
 from scaseg.data.files import read_labels
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE
 
 # The 59 by their ids among the 459 of labels.txt, which are alphabetical; so are these.
@@ -81,8 +82,6 @@ class PascalContext(PairedDataset):
     def find(cls, root: Path, split: str | None) -> Listing:
         images = _voc(root) / "JPEGImages"
         labels, suffix = _labels_of(root)
-        if suffix == ".mat":
-            require_scipy(labels)  # one error now, not one for each file later
         if split is None:
             names = sorted(stems(labels, suffix))
         else:
@@ -94,10 +93,11 @@ class PascalContext(PairedDataset):
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".mat":
-            values, table = read_label_map(path, "LabelMap"), BY_ID
+            values = read_label_map(path, "LabelMap", max_pixels=self.max_pixels)
+            table = BY_ID
             fits = f"ids are 1 to {ALL_IDS}, and 0 unlabelled"
         else:
-            values, table = read_labels(path), self.by_pixel
+            values, table = read_labels(path, max_pixels=self.max_pixels), self.by_pixel
             fits = "1 to 59 are classes and 0 is unlabelled"
             if table[0] != IGNORE:
                 fits = "0 to 58 are classes and 255 is unlabelled"
@@ -128,8 +128,8 @@ class PascalContext(PairedDataset):
             if (values == len(CLASSES)).any():
                 return False
         raise ValueError(
-            f"{folder}: no PNG holds 255 or 59, so 0 may be a class or unlabelled; rename it "
-            "SegmentationClassContext if 0 is unlabelled"
+            f"{shown(folder)}: no PNG holds 255 or 59, so 0 may be a class or unlabelled; rename "
+            "it SegmentationClassContext if 0 is unlabelled"
         )
 
 
@@ -142,7 +142,7 @@ def _voc(root: Path) -> Path:
     for place in _places(root):
         if (place / "JPEGImages").is_dir():
             return place
-    raise ValueError(f"{root}: has no VOCdevkit/VOC2010/JPEGImages; unpack VOC 2010 there")
+    raise ValueError(f"{shown(root)}: has no VOCdevkit/VOC2010/JPEGImages; unpack VOC 2010 there")
 
 
 def _list_of(root: Path, split: str) -> Path | None:
@@ -163,11 +163,11 @@ def _labels_of(root: Path) -> tuple[Path, str]:
             # run-length codes of every region of 10,103 photographs in one file: each process of
             # a loader would hold all of it to read one photograph
             raise ValueError(
-                f"{merged}: the Detail API's one file for all photographs is not read; turn it "
-                "into SegmentationClassContext/*.png with mmseg's tools/dataset_converters/"
+                f"{shown(merged)}: the Detail API's one file for all photographs is not read; turn "
+                "it into SegmentationClassContext/*.png with mmseg's tools/dataset_converters/"
                 "pascal_context.py, or get trainval/*.mat"
             )
-    raise ValueError(f"{root}: has no label maps; one of {forms} should be there")
+    raise ValueError(f"{shown(root)}: has no label maps; one of {forms} should be there")
 
 
 def _read_order(path: Path) -> list[int]:
@@ -182,7 +182,7 @@ def _read_order(path: Path) -> list[int]:
     numbers = list(range(1, len(CLASSES) + 1))
     if sorted(order) != numbers or len(set(order.values())) != len(CLASSES):
         raise ValueError(
-            f"{path}: names {len(set(order.values()))} of the 59 classes; it should have a line "
-            "`1: aeroplane` for each"
+            f"{shown(path)}: names {len(set(order.values()))} of the 59 classes; it should have a "
+            "line `1: aeroplane` for each"
         )
     return [order[number] for number in numbers]

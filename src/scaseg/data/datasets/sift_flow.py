@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.listed import no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.matlab import read_label_map, read_names, require_scipy
+from scaseg.data.datasets.matlab import read_label_map, read_names
 from scaseg.data.datasets.paired import Listing, PairedDataset
+from scaseg.data.paths import shown
 from scaseg.data.sample import IGNORE
 
 SCENES = "spatial_envelope_256x256_static_8outdoorcategories"
@@ -48,7 +49,6 @@ class SiftFlow(PairedDataset):
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:
         labels = root / cls.folder / SCENES
-        require_scipy(labels)  # one error now, not one for each file later
         for name in sorted(stems(labels, ".mat"))[:1]:
             try:
                 found = read_names(labels / f"{name}.mat")
@@ -67,7 +67,7 @@ class SiftFlow(PairedDataset):
         elif split not in ("train", "test"):
             raise no_such_split(root, split, cls.splits(root))
         elif not (root / TEST_LIST).is_file():
-            raise ValueError(f"{root / TEST_LIST}: no such file; it tells test from train")
+            raise ValueError(f"{shown(root / TEST_LIST)}: no such file; it tells test from train")
         else:
             test = [name for name in read_list(root / TEST_LIST) if name not in UNANNOTATED]
             names = test if split == "test" else sorted(everything - set(test))
@@ -76,7 +76,7 @@ class SiftFlow(PairedDataset):
     def read_values(self, path: Path) -> NDArray[np.int32]:
         table = np.array([IGNORE, *range(len(self.usual_classes))], np.int32)
         fits = f"0 is unlabelled and 1 to {len(self.usual_classes)} are classes"
-        values = self.void_to_zero(read_label_map(path, "S"))
+        values = self.void_to_zero(read_label_map(path, "S", max_pixels=self.max_pixels))
         return renumber(values, table, path, fits=fits, unlabelled=self.ignore_index)
 
     def void_to_zero(self, values: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,0 +1,51 @@
+"""Files by name: what may be opened, and how a name is written in a message of one line."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    r"""Write a name in one line that a terminal shows as it is: control characters are escaped.
+
+    >>> shown("holi\nday.jpg")
+    'holi\\x0aday.jpg'
+    """
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in str(os.fspath(path)))
+
+
+def _escaped(sign: str) -> str:
+    code = ord(sign)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file of bytes. ValueError where it is something else: a pipe would wait for ever."""
+    try:
+        status = os.stat(path)
+        for is_kind, name in _KINDS:
+            if is_kind(status.st_mode):
+                raise ValueError(f"{shown(path)}: is {name}; give a file")
+        return open(path, "rb")
+    except FileNotFoundError as fault:
+        raise ValueError(f"{shown(path)}: no such file") from fault
+    except OSError as fault:  # may not be read, links that circle, a name too long
+        said = fault.strerror or type(fault).__name__
+        raise ValueError(f"{shown(path)}: cannot be opened ({said}); check its name") from fault
+    except ValueError as fault:
+        if "null" in str(fault):  # Python's own word for a name with a zero byte
+            raise ValueError(f"{shown(path)}: no name of a file; check it") from fault
+        raise

@@ -1,0 +1,99 @@
+"""One process at a time in an output folder: the second is told who has it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+LOCK = ".lock"  # in the folder; what a killed process leaves of it locks nothing
+# Locks of the system belong to a process (so that a killed one's loader workers, its forks, hold
+# nothing): what the process has locked itself it must know itself
+_held: set[tuple[int, Path]] = set()
+
+
+@contextmanager
+def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
+    """Hold a folder for this process alone; ValueError where another one has it.
+
+    A folder that does not exist is made, and taken away again if it stays empty.
+    """
+    folder = Path(folder)
+    key = (os.getpid(), folder.absolute())
+    if key in _held:
+        raise ValueError(_in_use(folder, option, f"{os.getpid()} on {platform.node()}"))
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _locked(folder, option)
+    except OSError as fault:
+        raise ValueError(
+            f"{option}: {folder} cannot be written ({fault.strerror}); give another folder"
+        ) from fault
+    _held.add(key)
+    try:
+        yield
+    finally:
+        _held.discard(key)
+        with suppress(OSError):  # Windows removes no open file; a lock that stays locks nothing
+            (folder / LOCK).unlink()
+        os.close(file)
+        with suppress(OSError):  # something was written: it stays
+            for path in made:
+                path.rmdir()
+
+
+def _locked(folder: Path, option: str) -> int:
+    """Open and lock the file, and write into it who has it."""
+    path = folder / LOCK
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            if not _take(file):
+                owner = os.pread(file, 400, 0) if hasattr(os, "pread") else os.read(file, 400)
+                named = owner.decode(errors="replace").strip() or "unknown"
+                raise ValueError(_in_use(folder, option, named))
+            # the last holder may have removed the file between our opening and our locking it
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                with suppress(OSError):  # a full disk: locked all the same
+                    os.ftruncate(file, 0)
+                    os.write(file, f"{os.getpid()} on {platform.node()}\n".encode())
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(file: int) -> bool:
+        """Lock a byte far behind the text, which others must be able to read."""
+        os.lseek(file, 1 << 20, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            os.lseek(file, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _take(file: int) -> bool:
+        """Lock the file unless another process has; file systems that know no locks let all in."""
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as fault:
+            return fault.errno not in (errno.EACCES, errno.EAGAIN)
+        return True
+
+
+def _in_use(folder: Path, option: str, owner: str) -> str:
+    return f"{option}: {folder} is in use by process {owner}; wait for it or give another folder"

@@ -1,0 +1,1 @@
+"""Contexts compared: a queue of trainings, their results on disk, and what they prove."""

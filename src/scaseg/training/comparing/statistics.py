@@ -1,0 +1,124 @@
+"""What the results prove: means, paired differences and how far to trust them.
+
+Runs of one fold share their test images, so seeds within a fold are no independent evidence: they
+are averaged first, and folds are what is counted. Without folds, seeds are.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaseg.training.comparing.jobs import key_of
+from scaseg.training.comparing.student import quantile, two_sided_p
+
+METRICS = ("PPA", "CAA", "mIoU")
+CONFIDENCE = 0.95
+Place = tuple[int | None, int]  # fold, seed
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean of paired differences over n folds (or seeds), its interval and p; None: n is 1."""
+
+    mean: float
+    n: int
+    error: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One variant over folds and seeds; differences are to the first variant, pair by pair."""
+
+    name: str
+    runs: int
+    counted: str  # what is counted: folds or seeds
+    n: int
+    mean: dict[str, float]
+    error: dict[str, float | None]  # standard error of the mean, over what is counted
+    spread: dict[str, float]  # standard deviation over all runs; 0 for one
+    difference: dict[str, Difference | None]  # None: nothing to pair
+    parameters: int
+    milliseconds: float  # of training, an image
+    seconds: float | None  # of a whole job
+    mebibytes: float | None
+
+
+def summarise(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Summary]:
+    """Mean and error of each variant that has rows, and its paired differences to the first."""
+    found = []
+    for name in names:
+        own = [row for row in rows if row["variant"] == name]
+        if not own:
+            continue
+        values = {metric: values_of(rows, name, metric) for metric in METRICS}
+        units = {metric: list(_units(values[metric]).values()) for metric in METRICS}
+        memory = [float(row["mebibytes"]) for row in own if row["mebibytes"] not in (None, "")]
+        seconds = [float(row["seconds"]) for row in own if row.get("seconds") not in (None, "")]
+        found.append(
+            Summary(
+                name=name,
+                runs=len(own),
+                counted="seeds" if key_of(own[0])[2] is None else "folds",
+                n=len(units["mIoU"]),
+                mean={metric: statistics.fmean(units[metric]) for metric in METRICS},
+                error={metric: _error(units[metric]) for metric in METRICS},
+                spread={metric: _deviation(list(values[metric].values())) for metric in METRICS},
+                difference={
+                    metric: paired(values_of(rows, names[0], metric), values[metric])
+                    for metric in METRICS
+                },
+                parameters=int(own[0]["parameters"]),
+                milliseconds=statistics.median(float(row["milliseconds"]) for row in own),
+                seconds=statistics.median(seconds) if seconds else None,
+                mebibytes=max(memory) if memory else None,
+            )
+        )
+    return found
+
+
+def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Difference | None:
+    """How much more the second has, over the folds and seeds that both have."""
+    differences = {place: second[place] - first[place] for place in second if place in first}
+    if not differences:
+        return None
+    units = list(_units(differences).values())
+    mean, error = statistics.fmean(units), _error(units)
+    if error is None:
+        return Difference(mean, len(units), None, None, None, None)
+    half = quantile(0.5 + CONFIDENCE / 2, len(units) - 1) * error
+    # no spread at all: equal for sure, or different for sure
+    p = two_sided_p(mean / error, len(units) - 1) if error else float(mean == 0)
+    return Difference(mean, len(units), error, mean - half, mean + half, p)
+
+
+def values_of(rows: Sequence[Mapping[str, Any]], name: str, metric: str) -> dict[Place, float]:
+    """A metric of a variant by fold and seed."""
+    found = {}
+    for row in rows:
+        variant, seed, fold = key_of(row)
+        if variant == name:
+            found[fold, seed] = float(row[metric])
+    return found
+
+
+def _units(values: Mapping[Place, float]) -> dict[int, float]:
+    """Average the seeds of each fold; without folds, a seed stands for itself."""
+    groups: dict[int, list[float]] = {}
+    for (fold, seed), value in values.items():
+        groups.setdefault(seed if fold is None else fold, []).append(value)
+    return {unit: statistics.fmean(group) for unit, group in groups.items()}
+
+
+def _error(values: Sequence[float]) -> float | None:
+    return _deviation(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,92 @@
+"""The network that a run starts with: built from the seed, its backbone loaded, its head scaled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from scaseg.build import USUAL_HEADS, build_model, check_model
+from scaseg.config import ModelConfig, RunConfig
+from scaseg.data import collate
+from scaseg.data.loading import TrainingExamples
+from scaseg.models import Segmenter
+from scaseg.models.weights import HUB, check_source, load_pretrained
+from scaseg.training.calibration import calibrate
+from scaseg.training.data import RunData
+from scaseg.training.loop import WorkError
+
+CALIBRATION_IMAGES = 4
+
+
+def check_network(run: RunConfig) -> None:
+    """Refuse what cannot be built before the data are looked at, which may take minutes."""
+    try:
+        check_model(_model_config(run, ("any",)))
+    except ValueError as fault:
+        raise ValueError(f"model.{fault}") from fault
+    if run.model.backbone_weights is not None:
+        check_source(run.model.backbone, run.model.backbone_weights)
+
+
+def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> ModelConfig:
+    return ModelConfig(
+        classes=classes,
+        backbone=run.model.backbone,
+        context=run.model.context,
+        head=USUAL_HEADS[run.model.backbone] if run.model.head == "auto" else run.model.head,
+        context_options=run.model.context_options,
+        fit=run.augment.fit,
+        **more,
+    )
+
+
+def build_network(
+    run: RunConfig, data: RunData, say: Callable[[str], None]
+) -> tuple[Segmenter, bool]:
+    """Build the network from the seed and load what it starts from; say if its head is fresh."""
+    palette = run.model.palette if run.model.palette is not None else data.train.palette
+    try:
+        config = _model_config(run, data.classes, palette=palette, training={"recipe": asdict(run)})
+        torch.manual_seed(run.training.seed)
+        model = build_model(config)
+    except ValueError as fault:
+        raise ValueError(f"model.{fault}") from fault
+    source = run.model.backbone_weights
+    if source is None:
+        if run.model.backbone in HUB:
+            say("the backbone starts from random weights; --backbone-weights imagenet gives more")
+        return model, True
+    try:
+        loaded = load_pretrained(model, run.model.backbone, source)
+    except OSError as fault:
+        raise ValueError(str(fault)) from fault
+    in_head = [name for name in loaded if name.startswith("head.")]
+    said = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
+    say(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{said}")
+    return model, not in_head
+
+
+def calibrate_head(model: Segmenter, examples: TrainingExamples, device: str) -> None:
+    """Show the head a few training images, spread over the data, where it will train."""
+    count = min(len(examples), CALIBRATION_IMAGES)
+    chosen = [index * len(examples) // count for index in range(count)]
+    # each process on the device that it will train on
+    model.to(
+        torch.device(device, int(os.environ.get("LOCAL_RANK", 0))) if device == "cuda" else device
+    )
+    try:
+        calibrate(model, collate([examples[0, index] for index in chosen]))
+    except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
+        said = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise WorkError(f"a first look at the training images: {said}; try smaller ones") from fault
+
+
+def has_frozen_norms(run: RunConfig) -> bool:
+    """Statistics of small batches are poor: those of a pretrained backbone are kept."""
+    if run.training.batch_norm == "auto":
+        return run.model.backbone_weights is not None
+    return run.training.batch_norm == "frozen"

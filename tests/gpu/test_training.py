@@ -1,0 +1,82 @@
+"""Runs on a GPU: told to end and continued, in every precision; a loss that is no number."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from scaseg.config import load_recipe
+from scaseg.training import train
+from scaseg.training.folder import LAST
+from scaseg.training.state import read_state
+from scaseg.training.task import SegmentationTask
+from tests.scenes import write_scenes
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+QUICK = {
+    "model.backbone": "tiny",
+    "model.context_options.hidden": "8",
+    "training.batch_size": "2",
+    "training.epochs": "3",
+    "training.ema": "0.9",
+    "machine.device": "cuda",
+    "machine.workers": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes"), 22, size=(32, 40))  # 12 to train on
+
+
+def settings(root, **keys):
+    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
+    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
+
+
+@pytest.mark.parametrize("precision", ["32", "bf16", "16"])
+def test_told_to_end_and_continued(scenes, tmp_path, monkeypatch, precision):
+    run = settings(scenes, machine__precision=precision)
+    whole = train(run, tmp_path / "whole", quiet=True)
+    step = SegmentationTask.training_step
+    places = [(0, 2), (1, 5)]
+
+    def training_step(self, batch, batch_idx):
+        if (self.current_epoch, batch_idx) in places:
+            places.remove((self.current_epoch, batch_idx))
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    for resume, reached in ((False, 3), (True, 11)):
+        with pytest.raises(SystemExit) as stop:
+            train(run, tmp_path / "run", resume=resume, quiet=True)
+        assert stop.value.code == 143
+        assert read_state(tmp_path / "run" / LAST)["global_step"] == reached
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    # sums on a GPU have no fixed order: close, not equal
+    for one, other in zip(parts.rows, whole.rows, strict=True):
+        assert int(one["step"]) == int(other["step"])
+        assert float(one["loss"]) == pytest.approx(float(other["loss"]), rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "16"])
+def test_a_batch_that_is_skipped(scenes, precision):
+    def poison(sample, random):
+        if sample.name == "scene12":
+            sample.image = np.full(sample.image.shape, np.nan, np.float32)
+        return sample
+
+    run = settings(
+        scenes, machine__precision=precision, training__on_nan="skip:3", training__calibrate="false"
+    )
+    said = []
+    result = train(run, None, quiet=True, say=said.append, transforms=[poison])
+    assert sum("skipped" in line for line in said) == 3
+    assert all(np.isfinite(row["loss"]) for row in result.rows)
+    assert all(torch.isfinite(tensor).all() for tensor in result.model.state_dict().values())

@@ -1,0 +1,146 @@
+"""A loss that is no number: no step is taken, the files are named, what was saved stays."""
+
+import numpy as np
+import pytest
+import torch
+
+from scaseg.config import load_recipe
+from scaseg.training import train
+from scaseg.training.folder import LAST
+from scaseg.training.state import read_state
+from scaseg.training.task import SegmentationTask
+from tests.scenes import write_scenes
+
+QUICK = {
+    "model.backbone": "tiny",
+    "model.context_options.hidden": "8",
+    "training.batch_size": "2",
+    "training.epochs": "2",
+    "training.calibrate": "false",
+    "data.val": "null",
+    "machine.device": "cpu",
+    "machine.workers": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes"), 16, size=(32, 40))  # 8 to train on
+
+
+def settings(root, **keys):
+    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
+    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
+
+
+def poison(*names):
+    """A user's own transform with a fault: some images come out as NaN."""
+
+    def transform(sample, random):
+        if sample.name in names:
+            sample.image = np.full(sample.image.shape, np.nan, np.float32)
+        return sample
+
+    return [transform]
+
+
+def steps(monkeypatch):
+    """The weights before each training step, and the names in its batch."""
+    seen, step = [], SegmentationTask.training_step
+
+    def training_step(self, batch, batch_idx):
+        seen.append((batch.names, {n: w.detach().clone() for n, w in self.named_parameters()}))
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    return seen
+
+
+def equal(ours, theirs):
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_run_stops_before_the_step_and_names_the_files(scenes, tmp_path, monkeypatch):
+    seen = steps(monkeypatch)
+    run = settings(scenes, training__checkpoint_minutes=0)
+    with pytest.raises(RuntimeError, match=r"^epoch 1, step \d: the loss is not finite on ") as end:
+        train(run, tmp_path / "run", quiet=True, transforms=poison("scene09"))
+    names, weights = seen[-1]
+    assert "scene09" in names
+    assert f"on {', '.join(names)}; nothing was learned from it;" in str(end.value)
+    assert "\n" not in str(end.value)
+    saved = read_state(tmp_path / "run" / LAST)["state_dict"]
+    assert equal(weights, saved)
+    finished = train(run, tmp_path / "run", resume=True, quiet=True)  # the fault is mended
+    assert torch.isfinite(torch.tensor([row["loss"] for row in finished.rows])).all()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_skipped_batches_teach_nothing(scenes, tmp_path, monkeypatch, accumulate):
+    seen = steps(monkeypatch)
+    run = settings(scenes, training__on_nan="skip:2", training__accumulate=accumulate)
+    said = []
+    result = train(run, None, quiet=True, say=said.append, transforms=poison("scene09"))
+    told = [line for line in said if "skipped" in line]
+    assert len(told) == 2
+    assert told[1].endswith("skipped (2 of 2)")
+    assert all("scene09" in line for line in told)
+    for place, (names, weights) in enumerate(seen[:-1]):
+        boundary = place % accumulate == accumulate - 1
+        moved = not equal(seen[place + 1][1], weights)
+        assert moved == (boundary and not (accumulate == 1 and "scene09" in names))
+    assert all(np.isfinite(row["loss"]) for row in result.rows)
+
+
+def test_one_batch_too_many_ends_it(scenes, tmp_path):
+    run = settings(scenes, training__on_nan="skip:1", training__checkpoint_minutes=0)
+    with pytest.raises(RuntimeError, match=r"epoch 2, step \d: .*scene09.*; 1 were skipped before"):
+        train(run, tmp_path / "run", quiet=True, transforms=poison("scene09"))
+    with pytest.raises(RuntimeError, match="1 were skipped before"):  # they count in all
+        train(run, tmp_path / "run", resume=True, quiet=True, transforms=poison("scene09"))
+
+
+def test_weights_that_are_no_numbers_are_not_saved(scenes, tmp_path, monkeypatch):
+    """A gradient can be infinite where the loss is not: what was saved before stays."""
+    run = settings(scenes, training__checkpoint_minutes=0)
+    count = []
+
+    def ruin(self, optimizer):
+        count.append(1)
+        if len(count) == 3:
+            next(self.parameters()).grad.fill_(torch.inf)
+
+    monkeypatch.setattr(SegmentationTask, "on_after_backward", lambda self: ruin(self, None))
+    with pytest.raises(RuntimeError, match=r"step 4: .* is not finite any more; lower --lr"):
+        train(run, tmp_path / "run", quiet=True)
+    state = read_state(tmp_path / "run" / LAST)
+    assert state["global_step"] == 2
+    assert all(torch.isfinite(tensor).all() for tensor in state["state_dict"].values())
+
+
+@pytest.mark.parametrize("text", ["skip", "skip:", "skip:-1", "stopp", "skip:x", ""])
+def test_what_on_nan_means_is_checked(scenes, text):
+    with pytest.raises(ValueError, match=r"training.on_nan: .*; give stop, or skip:10"):
+        settings(scenes, training__on_nan=text)
+
+
+def test_images_without_labels_move_nothing(scenes, tmp_path, monkeypatch):
+    """A batch of unlabelled pixels alone: loss 0, gradients 0; without decay, no change at all."""
+    seen = steps(monkeypatch)
+
+    def unlabel(sample, random):
+        sample.labels[:] = 255
+        return sample
+
+    run = settings(scenes, training__weight_decay=0, training__batch_norm="frozen")
+    result = train(run, None, quiet=True, transforms=[unlabel])
+    assert [row["loss"] for row in result.rows] == [0, 0]
+    assert all(equal(weights, seen[0][1]) for _, weights in seen)
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "mobilenet_v2"])
+def test_a_last_batch_of_one_image(scenes, backbone):
+    run = settings(scenes, training__batch_size=7, training__epochs=1, model__backbone=backbone)
+    result = train(run, None, quiet=True)
+    assert result.rows[0]["step"] == 2
+    assert np.isfinite(result.rows[0]["loss"])

@@ -1,0 +1,228 @@
+"""Cut off anywhere and continued is the same as never cut off: losses and weights, bit for bit."""
+
+import csv
+import os
+import signal
+
+import pytest
+import torch
+
+from scaseg.config import load_recipe
+from scaseg.data.loading import TrainingExamples
+from scaseg.training import train
+from scaseg.training.folder import LAST
+from scaseg.training.state import PREVIOUS, read_state
+from scaseg.training.task import SegmentationTask
+from tests.scenes import write_scenes
+
+QUICK = {
+    "model.backbone": "tiny",
+    "model.context_options.hidden": "8",
+    "training.batch_size": "2",
+    "training.epochs": "3",
+    "training.ema": "0.9",
+    "augment.scale": "[0.8, 1.2]",
+    "machine.device": "cpu",
+    "machine.workers": "0",
+}
+TIMELESS = ("epoch", "step", "loss", "lr", "head_lr", "PPA", "CAA", "mIoU")
+
+
+class CutError(Exception):
+    """What a kill is to a test that wants to live on."""
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return write_scenes(tmp_path_factory.mktemp("scenes"), 22, size=(32, 40))  # 12 to train on
+
+
+@pytest.fixture(scope="module")
+def whole(scenes, tmp_path_factory):
+    """The run that was never cut off, by its settings."""
+    known = {}
+
+    def result(**keys):
+        key = tuple(sorted(keys.items()))
+        if key not in known:
+            out = tmp_path_factory.mktemp("whole")
+            known[key] = (train(settings(scenes, **keys), out / "run", quiet=True), out / "run")
+        return known[key]
+
+    return result
+
+
+def settings(root, **keys):
+    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
+    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
+
+
+def rows(folder):
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [{key: row[key] for key in TIMELESS} for row in csv.DictReader(file)]
+
+
+def same_weights(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def at_batches(monkeypatch, places, act):
+    """Do something before the training step of each (epoch, batch), once."""
+    step, waiting = SegmentationTask.training_step, list(places)
+
+    def training_step(self, batch, batch_idx):
+        if (self.current_epoch, batch_idx) in waiting:
+            waiting.remove((self.current_epoch, batch_idx))
+            act()
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+
+
+def cut():
+    raise CutError
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_several_cuts_within_epochs(scenes, whole, tmp_path, monkeypatch, workers):
+    """In the first step, in the middle, in an epoch's last step; saved after every step."""
+    keys = {"machine__workers": workers, "training__checkpoint_minutes": 0}
+    run = settings(scenes, **keys)
+    at_batches(monkeypatch, [(0, 0), (0, 3), (1, 5), (2, 1)], cut)
+    done, resume = False, False
+    cuts = 0
+    while not done:
+        try:
+            parts = train(run, tmp_path / "run", resume=resume, quiet=True)
+            done = True
+        except RuntimeError:
+            cuts, resume = cuts + 1, True
+    assert cuts == 4
+    unbroken, folder = whole()
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(folder)
+    assert parts.best_epoch == unbroken.best_epoch
+
+
+def test_gradients_that_add_up_are_never_cut_in_two(scenes, whole, tmp_path, monkeypatch):
+    """Steps of 4 batches, 6 batches an epoch: cut in the second batch of a step."""
+    keys = {"training__accumulate": 4, "training__checkpoint_minutes": 0}
+    at_batches(monkeypatch, [(0, 5), (1, 2)], cut)
+    run = settings(scenes, **keys)
+    for resume in (False, True):
+        with pytest.raises(RuntimeError, match="step"):
+            train(run, tmp_path / "run", resume=resume, quiet=True)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    unbroken, folder = whole(training__accumulate=4)
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(folder)
+
+
+def test_a_continued_run_reads_only_what_is_left(scenes, tmp_path, monkeypatch):
+    run = settings(scenes, training__checkpoint_minutes=0)
+    at_batches(monkeypatch, [(2, 4)], cut)
+    with pytest.raises(RuntimeError, match="epoch 3, step 17"):
+        train(run, tmp_path / "run", quiet=True)
+    seen, read = [], TrainingExamples.__getitem__
+
+    def remember(self, key):
+        seen.append(key)
+        return read(self, key)
+
+    monkeypatch.setattr(TrainingExamples, "__getitem__", remember)
+    train(run, tmp_path / "run", resume=True, quiet=True)
+    assert [epoch for epoch, _ in seen] == [2] * 4  # two batches of two
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 2), (1, 4), (1, 5), (2, 5)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_after_its_step(
+    scenes, whole, tmp_path, monkeypatch, capsys, place, number
+):
+    """Nothing but the last step of an epoch is done twice."""
+    run = settings(scenes, training__checkpoint_every=9, training__checkpoint_minutes="null")
+    before = signal.getsignal(number)
+    at_batches(monkeypatch, [place], lambda: os.kill(os.getpid(), number))
+    with pytest.raises(BaseException) as stop:  # noqa: PT011 - looked at below
+        train(run, tmp_path / "run", quiet=True)
+    if number == signal.SIGTERM:
+        assert isinstance(stop.value, SystemExit)
+        assert stop.value.code == 143
+    else:
+        assert isinstance(stop.value, KeyboardInterrupt)
+        assert "Ctrl-C again stops at once" in capsys.readouterr().err
+    assert signal.getsignal(number) == before
+    epoch, batch = place
+    state = read_state(tmp_path / "run" / LAST)
+    assert state["global_step"] == 6 * epoch + (batch + 1 if batch < 5 else 5)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    unbroken, folder = whole()
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(folder)
+
+
+def test_a_signal_while_validating(scenes, whole, tmp_path, monkeypatch):
+    """Validation is long, and whoever sends SIGTERM does not wait: it begins again."""
+    run = settings(scenes, training__checkpoint_every=9)
+    judge, judged = SegmentationTask.validation_step, []
+
+    def validation_step(self, photograph, batch_idx):
+        judged.append(batch_idx)
+        if len(judged) == 7:  # the second of epoch 2, of five
+            os.kill(os.getpid(), signal.SIGTERM)
+        return judge(self, photograph, batch_idx)
+
+    monkeypatch.setattr(SegmentationTask, "validation_step", validation_step)
+    with pytest.raises(SystemExit) as stop:
+        train(run, tmp_path / "run", quiet=True)
+    assert stop.value.code == 143
+    assert len(judged) == 7
+    assert len(rows(tmp_path / "run")) == 1
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    unbroken, folder = whole()
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(folder)
+
+
+def test_epochs_of_one_step(scenes, tmp_path, monkeypatch):
+    """There is no earlier step in the epoch: the state at the end of the one before is written."""
+    keys = {"training__batch_size": 12, "training__checkpoint_every": 9, "training__epochs": 4}
+    run = settings(scenes, **keys)
+    unbroken = train(run, tmp_path / "whole", quiet=True)
+    at_batches(monkeypatch, [(2, 0)], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(run, tmp_path / "run", quiet=True)
+    assert read_state(tmp_path / "run" / LAST)["global_step"] == 2
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_costs_one_save(scenes, whole, tmp_path, monkeypatch):
+    run = settings(scenes, training__checkpoint_minutes=0)
+    at_batches(monkeypatch, [(1, 3)], cut)
+    with pytest.raises(RuntimeError):
+        train(run, tmp_path / "run", quiet=True)
+    last = tmp_path / "run" / LAST
+    assert read_state(last)["global_step"] == 9
+    assert read_state(last.with_name(PREVIOUS))["global_step"] == 8
+    last.write_bytes(last.read_bytes()[:-100])
+    said = []
+    parts = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
+    assert any("going on from previous.safetensors" in line for line in said)
+    assert same_weights(parts.model, whole()[0].model)
+
+
+def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_path, monkeypatch):
+    run = settings(scenes)
+    at_batches(monkeypatch, [(0, 1)], cut)
+    with pytest.raises(RuntimeError):
+        train(run, tmp_path / "run", quiet=True)
+    (tmp_path / "run" / ".scaseg-host-1-ab.part").write_bytes(b"what a killed run leaves")
+    said = []
+    parts = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
+    assert f"{tmp_path / 'run'}: nothing was saved yet; from the start" in said
+    assert same_weights(parts.model, whole()[0].model)
+    assert not list((tmp_path / "run").glob(".scaseg*"))
+    assert not list((tmp_path / "run").glob(".lock"))

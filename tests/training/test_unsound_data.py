@@ -1,0 +1,117 @@
+"""Whatever `data check` calls an error, `train` or `evaluate` refuses before the first step."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from scaseg.cli import main
+from scaseg.config import DataConfig, RunConfig
+from scaseg.training.data import evaluation_split, open_data
+from scaseg.training.evaluation import check_images
+from tests.data.test_check import ERRORS, WARNINGS, labels_everywhere, root  # noqa: F401
+
+
+def train(folder, **options):
+    open_data(RunConfig(data=DataConfig(root=str(folder), **options)), None)
+
+
+def evaluate(folder, **options):
+    """As `scaseg evaluate` does before its first photograph."""
+    config = DataConfig(root=str(folder), **options)
+    dataset, _ = evaluation_split(config, "test")
+    model = SimpleNamespace(config=SimpleNamespace(classes=("sky", "tree", "road")))
+    check_images(model, dataset)
+
+
+def lines(*actions):
+    found = []
+    for action in actions:
+        try:
+            action()
+        except ValueError as fault:
+            found.append(str(fault))
+    return found
+
+
+# what one of the two says in other words, or earlier
+SAID = {
+    "two photographs of one name": "a.png: a.jpg has the same name",
+    "no label map": "has no label map for the photograph 'a'",
+    "a class named twice": "a name is there twice (sky)",
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_every_error_is_refused(root, kind):  # noqa: F811
+    assert lines(lambda: train(root), lambda: evaluate(root)) == []
+    spoil, expected = ERRORS[kind]
+    spoil(root)
+    found = lines(lambda: train(root), lambda: evaluate(root))
+    said = SAID.get(kind, expected)
+    said = said.partition("; ")[0].removesuffix("(")
+    assert any(said in line for line in found), found
+    for line in found:
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("kind", WARNINGS)
+def test_a_warning_stops_nobody(root, kind):  # noqa: F811
+    WARNINGS[kind][0](root)
+    train(root)
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        ("truncated photograph", train),
+        ("truncated label map", train),
+        ("the same photograph", train),
+        ("in two lists", train),
+        ("nothing labelled", train),
+        ("out of range", evaluate),
+        ("twice in one list", evaluate),
+    ],
+)
+def test_who_refuses_it(root, kind, action):  # noqa: F811
+    ERRORS[kind][0](root)
+    assert lines(lambda: action(root))
+
+
+def test_masks_of_few_photographs_may_be_judged(root):  # noqa: F811
+    labels_everywhere(root, [0, 255])
+    evaluate(root)
+
+
+def test_the_quick_check_is_there_for_whoever_cannot_wait(root):  # noqa: F811
+    ERRORS["truncated photograph"][0](root)
+    train(root, check="quick")
+    ERRORS["RGB"][0](root)
+    assert lines(lambda: train(root, check="quick"))
+
+
+def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, capsys):  # noqa: F811
+    ERRORS["truncated photograph"][0](root)
+    out = tmp_path / "run"
+    arguments = ["--out", str(out), "--backbone", "tiny", "--device", "cpu", "--workers", "0"]
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", str(root), *arguments])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("error: ")
+    assert "images/a.jpg: cannot be read (" in said[-1]
+    assert not out.exists()
+
+
+def test_the_limit_of_pixels_reaches_training(root, tmp_path, capsys):  # noqa: F811
+    said = lines(lambda: train(root, max_pixels=100), lambda: evaluate(root, max_pixels=100))
+    assert len(said) == 2
+    for line in said:
+        assert "24 x 16 pixels; at most 100 are taken" in line
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--data", str(root), "--out", str(tmp_path / "run"), "--max-pixels", "100"])
+    assert stop.value.code == 2
+    assert "at most 100 are taken, raise --max-pixels" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "check", str(root), "--max-pixels", "100"])
+    assert stop.value.code == 1
+    assert "at most 100 are taken" in capsys.readouterr().out
