@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from scaseg.data import FolderDataset
+from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 
 
@@ -109,3 +110,13 @@ def test_samples_from_disk_become_examples(tmp_path):
     sample = FolderDataset(tmp_path)[0]
     sample.image[0, 0] = 255
     assert normalise(sample, (0, 0, 0), (1, 1, 1)).image[:, 0, 0].tolist() == [1, 1, 1]
+
+
+def test_a_list_that_is_none(tmp_path, monkeypatch):
+    """A huge file under a list's name is not read into memory."""
+    from scaseg.data import paths
+
+    write_scenes(tmp_path / "scenes", 8)
+    monkeypatch.setattr(paths, "MOST_TEXT", 20)
+    with pytest.raises(ValueError, match=r"train.txt: more than 20 bytes; a list has a"):
+        FolderDataset(tmp_path / "scenes", "train")

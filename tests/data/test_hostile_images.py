@@ -456,6 +456,12 @@ def test_a_label_map_is_one_alone(tmp_path):
     grey = label_map()
     pages = saved(grey, "TIFF", save_all=True, append_images=[grey, grey])
     refused(read_labels, written(tmp_path / "pages.tif", pages), "of several pages; give a file")
+    animated = tmp_path / "animated.png"
+    first = Image.new("L", (9, 7), 1)
+    first.save(animated, save_all=True, append_images=[Image.new("L", (9, 7), 2)])
+    refused(read_labels, animated, "of several pages; give a file")
+    first.save(tmp_path / "one.png")
+    assert (read_labels(tmp_path / "one.png") == 1).all()
     blurred = saved(grey, "TIFF", compression="jpeg")
     refused(read_labels, written(tmp_path / "blurred.tif", blurred), "a JPEG label map")
 

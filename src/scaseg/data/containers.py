@@ -36,11 +36,15 @@ _XMP_TEXT = b"XML:com.adobe.xmp\0\0\0\0\0"
 
 
 class Contents(NamedTuple):
-    """A file as a decoder is shown it, which way up it is, and its (width, height) if known."""
+    """A file as a decoder is shown it, which way up it is, and its (width, height) if known.
+
+    more: it had other pictures beside this one, which a decoder is not shown.
+    """
 
     file: BinaryIO
     orientation: int = UPRIGHT
     size: tuple[int, int] | None = None
+    more: bool = False
 
 
 def jpeg(file: BinaryIO, *, header: bool) -> Contents:
@@ -99,7 +103,7 @@ def png(file: BinaryIO, *, header: bool) -> Contents:
     The first image of an animated PNG is its IDAT, and that is the one that is kept.
     """
     kept, exif, xmp = [PNG], b"", b""
-    at_pixels = False
+    at_pixels = more = False
     for length, kind in _chunks(file):
         if header and (at_pixels or kind == b"IDAT") and kind != b"eXIf":
             if not at_pixels:
@@ -117,8 +121,9 @@ def png(file: BinaryIO, *, header: bool) -> Contents:
             if kind == b"iTXt" and body.startswith(_XMP_TEXT):
                 xmp = xmp or body
         else:
+            more |= kind == b"fdAT"  # a frame after the first
             file.seek(length + 4, io.SEEK_CUR)
-    return Contents(io.BytesIO(b"".join(kept)), orientation(exif, xmp))
+    return Contents(io.BytesIO(b"".join(kept)), orientation(exif, xmp), more=more)
 
 
 def _chunks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

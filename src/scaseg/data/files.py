@@ -89,7 +89,7 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
             raise ValueError(
                 f"{name}: a {image.mode} label map; give one channel with a class index a pixel"
             )
-        if getattr(image, "is_animated", False):
+        if found.is_one_of_several:
             raise ValueError(f"{name}: a label map of several pages; give a file for each")
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1

@@ -43,6 +43,7 @@ class Opened(NamedTuple):
     turn: int
     stored: tuple[int, int]  # (height, width) as it lies in the file
     upright: tuple[int, int]
+    is_one_of_several: bool
 
 
 @contextmanager
@@ -71,11 +72,12 @@ def opened(path: str | Path, *, max_pixels: int | None, header: bool = False) ->
             first, other = (height, width), (width, height)
             if turn not in SIDEWAYS:
                 other = first
+            more = contents.more or bool(getattr(image, "is_animated", False))
             if kind == "TIFF":  # Pillow gives the size as it will be, and turns it when decoding
                 _require_covered(image, other)
-                yield Opened(image, UPRIGHT, other, first)
+                yield Opened(image, UPRIGHT, other, first, more)
             else:
-                yield Opened(image, turn, first, other)
+                yield Opened(image, turn, first, other, more)
 
 
 def _require_covered(image: ImageFile.ImageFile, size: tuple[int, int]) -> None:

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
+
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -49,3 +51,18 @@ def open_regular(path: str | Path) -> BinaryIO:
         if "null" in str(fault):  # Python's own word for a name with a zero byte
             raise ValueError(f"{shown(path)}: no name of a file; check it") from fault
         raise
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file that are not empty; ValueError says what is wrong with it."""
+    with open_regular(path) as file:
+        data = file.read(MOST_TEXT + 1)
+    if len(data) > MOST_TEXT:
+        raise ValueError(f"{shown(path)}: more than {MOST_TEXT} bytes; a list has a name a line")
+    try:
+        lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
+    except UnicodeDecodeError as fault:
+        raise ValueError(
+            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
+        ) from fault
+    return [line for line in lines if line]

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from scaseg.data.datasets.paired import Listing, Pair, PairedDataset
 from scaseg.data.files import IMAGE_SUFFIXES
-from scaseg.data.paths import shown
+from scaseg.data.paths import read_lines, shown
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
 SPLITS = ("train", "val", "test")
@@ -33,7 +33,7 @@ class FolderDataset(PairedDataset):
         path = root / "classes.txt"
         if not path.is_file():
             return None
-        names = tuple(name for name in _lines(path) if name)
+        names = tuple(read_lines(path))
         if not names:
             raise ValueError(f"{shown(path)}: names no class; give one name a line")
         return names
@@ -85,20 +85,11 @@ def _names(root: Path, split: str) -> list[str]:
         there = sorted(p.stem for p in root.glob("*.txt") if p.stem != "classes")
         splits = ", ".join(there) or "none: all images"
         raise ValueError(f"{shown(path)}: no such file; the splits here are {splits}")
-    lines = [line for line in _lines(path) if line and not line.startswith("#")]
+    lines = [line for line in read_lines(path) if not line.startswith("#")]
     names = [_without_suffix(line) for line in lines]
     if not names:
         raise ValueError(f"{shown(path)}: names no photograph; give one name a line")
     return names
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(
-            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
-        ) from fault
 
 
 def _without_suffix(name: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.paired import Listing, Pair
-from scaseg.data.paths import shown
+from scaseg.data.paths import read_lines, shown
 from scaseg.data.sample import IGNORE
 
 WRONG = -1  # in a table: an id that no label map may hold
@@ -21,17 +21,6 @@ def read_list(path: Path) -> list[str]:
     if not names:
         raise ValueError(f"{shown(path)}: names no photograph; give one name a line")
     return names
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file that are not empty."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(
-            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
-        ) from fault
-    return [line.strip() for line in lines if line.strip()]
 
 
 def _bare(line: str) -> str:

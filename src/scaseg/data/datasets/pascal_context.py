@@ -13,7 +13,6 @@ from scaseg.data.datasets.listed import (
     WRONG,
     no_such_split,
     pair_up,
-    read_lines,
     read_list,
     renumber,
     stems,
@@ -21,7 +20,7 @@ from scaseg.data.datasets.listed import (
 from scaseg.data.datasets.matlab import read_label_map
 from scaseg.data.datasets.paired import Listing, PairedDataset
 from scaseg.data.files import read_labels
-from scaseg.data.paths import shown
+from scaseg.data.paths import read_lines, shown
 from scaseg.data.sample import IGNORE
 
 # The 59 by their ids among the 459 of labels.txt, which are alphabetical; so are these.
