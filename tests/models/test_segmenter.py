@@ -179,6 +179,31 @@ def test_imagenet_weights_of_mobilenet_v2_load_whole():
     assert all((norm.running_var != 1).any() for norm in norms)
 
 
+def test_half_the_size(tmp_path):
+    """Filters in 16 bits, norms as they are; what cannot be held in 16 bits is refused."""
+    model = small()
+    save_pretrained(model, tmp_path / "whole")
+    save_pretrained(model, tmp_path / "half", half=True)
+    whole, half = (
+        (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")
+    )
+    assert half < 0.55 * whole
+    again = load_model(tmp_path / "half")
+    assert next(again.parameters()).dtype == torch.float32
+    image = torch.randn(1, 3, 40, 48)
+    with torch.no_grad():
+        expected = model.eval()(image)
+        assert (again(image) - expected).abs().mean() < 0.02 * expected.std()
+    for name, tensor in model.state_dict().items():
+        if tensor.dim() < 2:
+            assert torch.equal(again.state_dict()[name], tensor)
+    with torch.no_grad():
+        model.head.score.weight.fill_(1e6)
+    with pytest.raises(ValueError, match=r"head.score.weight has numbers beyond 16 bits"):
+        save_pretrained(model, tmp_path / "new", half=True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_only_segmenters_are_saved(tmp_path):
     from scaseg import SelectiveContext
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from scaseg.config import ModelConfig
@@ -17,13 +18,26 @@ from scaseg.whole_files import whole_file
 MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 
 
-def save_pretrained(model: Segmenter, folder: str | Path) -> None:
-    """Write a model so that `load_model` gives it back; files appear whole or not at all."""
+def save_pretrained(model: Segmenter, folder: str | Path, *, half: bool = False) -> None:
+    """Write a model so that `load_model` gives it back; files appear whole or not at all.
+
+    half: matrices and filters in 16 bits, half the size. Vectors stay as they are: the statistics
+    of norms span more than 16 bits do.
+    """
     if not isinstance(model, Segmenter):
         raise ValueError(f"model is a {type(model).__name__}; give what create_model made")
     folder = Path(folder)
+    state = model.state_dict()
+    if half:
+        state = {
+            name: tensor.half() if tensor.dim() > 1 and tensor.is_floating_point() else tensor
+            for name, tensor in state.items()
+        }
+        for name, tensor in state.items():
+            if not torch.isfinite(tensor).all():
+                raise ValueError(f"half: {name} has numbers beyond 16 bits; save it whole")
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder / WEIGHTS, model.state_dict(), {"format": "pt"})
+    write_tensors(folder / WEIGHTS, state, {"format": "pt"})
     with whole_file(folder / CONFIG) as temporary:  # last: a folder with one is complete
         text = json.dumps(model.config.to_dict(), indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
