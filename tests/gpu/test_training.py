@@ -2,41 +2,35 @@
 
 import os
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from scaseg.config import load_recipe
 from scaseg.training import train
 from scaseg.training.folder import LAST
 from scaseg.training.state import read_state
 from scaseg.training.task import SegmentationTask
 from tests.scenes import write_scenes
+from tests.training import quick
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
-QUICK = {
-    "model.backbone": "tiny",
-    "model.context_options.hidden": "8",
-    "training.batch_size": "2",
-    "training.epochs": "3",
-    "training.ema": "0.9",
-    "machine.device": "cuda",
-    "machine.workers": "2",
-}
+settings = partial(
+    quick.settings,
+    training__epochs=3,
+    training__ema=0.9,
+    machine__device="cuda",
+    machine__workers=2,
+)
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     return write_scenes(tmp_path_factory.mktemp("scenes"), 22, size=(32, 40))  # 12 to train on
-
-
-def settings(root, **keys):
-    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
-    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16", "16"])

@@ -1,36 +1,26 @@
 """A loss that is no number: no step is taken, the files are named, what was saved stays."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from scaseg.config import load_recipe
 from scaseg.training import train
 from scaseg.training.folder import LAST
 from scaseg.training.state import read_state
 from scaseg.training.task import SegmentationTask
 from tests.scenes import write_scenes
+from tests.training import quick
 
-QUICK = {
-    "model.backbone": "tiny",
-    "model.context_options.hidden": "8",
-    "training.batch_size": "2",
-    "training.epochs": "2",
-    "training.calibrate": "false",
-    "data.val": "null",
-    "machine.device": "cpu",
-    "machine.workers": "0",
-}
+settings = partial(
+    quick.settings, training__epochs=2, training__calibrate="false", data__val="null"
+)
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     return write_scenes(tmp_path_factory.mktemp("scenes"), 16, size=(32, 40))  # 8 to train on
-
-
-def settings(root, **keys):
-    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
-    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
 
 
 def poison(*names):

@@ -3,28 +3,22 @@
 import csv
 import os
 import signal
+from functools import partial
 
 import pytest
 import torch
 
-from scaseg.config import load_recipe
 from scaseg.data.loading import TrainingExamples
 from scaseg.training import train
 from scaseg.training.folder import LAST
 from scaseg.training.state import PREVIOUS, read_state
 from scaseg.training.task import SegmentationTask
 from tests.scenes import write_scenes
+from tests.training import quick
 
-QUICK = {
-    "model.backbone": "tiny",
-    "model.context_options.hidden": "8",
-    "training.batch_size": "2",
-    "training.epochs": "3",
-    "training.ema": "0.9",
-    "augment.scale": "[0.8, 1.2]",
-    "machine.device": "cpu",
-    "machine.workers": "0",
-}
+settings = partial(
+    quick.settings, training__epochs=3, training__ema=0.9, augment__scale="[0.8, 1.2]"
+)
 TIMELESS = ("epoch", "step", "loss", "lr", "head_lr", "PPA", "CAA", "mIoU")
 
 
@@ -50,11 +44,6 @@ def whole(scenes, tmp_path_factory):
         return known[key]
 
     return result
-
-
-def settings(root, **keys):
-    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
-    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
 
 
 def rows(folder):
