@@ -183,7 +183,7 @@ def comparison_figure(
         panels[1].axhline(0, color=DARK, linewidth=0.8, zorder=0)
         _points(panels[1], gains, differences, "{:+.2f}")
         panels[1].set(ylabel=f"mIoU against {_name(first, ' ')}")
-        panels[1].set_title("every pair, mean and 95 % interval", fontsize=9, color=DARK)
+        panels[1].set_title("every pair, 95 % interval", fontsize=9, color=DARK)
     return figure
 
 

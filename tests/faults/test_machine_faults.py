@@ -20,7 +20,8 @@ from tests.scenes import write_scenes
 
 ROOT = Path(__file__).parents[2]
 LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--batch-size", "2")
-LIGHT += ("--model.context_options.hidden", "16", "--training.checkpoint_minutes", "0")
+LIGHT += ("--model.context_options.hidden", "16")
+OFTEN = ("--training.checkpoint_minutes", "0")  # a save after every step
 TRAIN = (sys.executable, "-m", "scaseg.cli", "train")
 
 
@@ -29,9 +30,11 @@ def scenes(tmp_path_factory):
     return write_scenes(tmp_path_factory.mktemp("scenes"), 12, size=(32, 40))
 
 
-def start(scenes, out, *more):
+def start(scenes, out, *more, group=False, minutes="0"):
+    often = ("--training.checkpoint_minutes", minutes)
     return subprocess.Popen(
-        [*TRAIN, "--data", str(scenes), "--out", str(out), *LIGHT, *more],
+        [*TRAIN, "--data", str(scenes), "--out", str(out), *LIGHT, *often, *more],
+        start_new_session=group,
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -68,7 +71,7 @@ def test_a_full_disk(scenes, tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
         "from scaseg.cli import main; main(sys.argv[1:])"
     )
-    arguments = ("train", "--data", str(scenes), "--out", str(out), *LIGHT, "--epochs", "2")
+    arguments = ("train", "--data", str(scenes), "--out", str(out), *LIGHT, *OFTEN, "--epochs", "2")
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -158,6 +161,34 @@ def test_signals_to_the_command(scenes, tmp_path, number, code):
     assert not list(out.rglob(".lock"))
 
 
+def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
+    out = tmp_path / "run"
+    process = start(scenes, out, "--epochs", "500", "--devices", "2")
+    wait_for(out / "checkpoints" / "last.safetensors", process)
+    family = descendants(process.pid)
+    try:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 143, said
+    assert said.count("scaseg train --resume --out") == 1
+    assert "error" not in said
+    assert not any(is_alive(pid) for pid in family)
+
+
+def test_a_signal_to_the_whole_group(scenes, tmp_path):
+    """As `timeout`, terminals and supervisors send it: loaders' processes must not die of it."""
+    out = tmp_path / "run"
+    process = start(scenes, out, "--epochs", "500", "--workers", "2", group=True, minutes="null")
+    wait_for(out / "checkpoints" / "last.safetensors", process)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert f"scaseg train --resume --out {out}" in said
+    assert "error" not in said
+
+
 def test_a_second_run_in_the_same_folder(scenes, tmp_path):
     out = tmp_path / "run"
     first = start(scenes, out, "--epochs", "500")
@@ -209,6 +240,19 @@ def test_two_processes_stop_together_at_a_loss_that_is_no_number(scenes, tmp_pat
     assert process.returncode == 1
     # both have their own images, and both are named
     assert re.search(r"the loss is not finite on scene\d+, scene\d+", one_error(said))
+
+
+def test_a_fault_of_the_first_process_is_one_line(scenes, tmp_path):
+    """The other one sees a broken connection; it neither says so nor writes over the traceback."""
+    out = tmp_path / "run"
+    process = start(scenes, out, "--epochs", "500", "--devices", "2")
+    wait_for(out / "checkpoints" / "last.safetensors", process)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    (out / "checkpoints").write_text("no folder")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert str(out / "checkpoints") in one_error(said)
+    assert "Connection closed" not in (out / "traceback.txt").read_text()
 
 
 def descendants(pid):

@@ -153,3 +153,20 @@ def test_of_two_ways_that_begin_together_one_is_refused(model, tmp_path):
     with pytest.raises(ValueError, match=r"made with --window 16, and this run is with --window"):
         records[1].begin()
     assert not records[1].begun
+
+
+def test_a_bad_photograph_is_no_cut(photos, model, other, tmp_path, capsys):
+    """It has no result, of either model: the folder is the second one's alone."""
+    folder, out = tmp_path / "mixed", tmp_path / "out"
+    shutil.copytree(photos / "a", folder)
+    (folder / "page.jpg").write_text("<html>")
+    predict(folder, "--skip-bad", model=model, out=out)
+    predict(folder, "--skip-bad", "--overwrite", model=other, out=out)
+    predict(folder, "--skip-bad", "--skip-existing", model=other, out=out)
+    # but one that was sound before has
+    sound = next(path for path in folder.rglob("*.*") if path.name != "page.jpg")
+    sound.write_bytes(b"<html>")
+    predict(folder, "--skip-bad", "--overwrite", model=model, out=out)
+    capsys.readouterr()
+    said = refused(capsys, folder, "--skip-bad", "--skip-existing", model=model, out=out)
+    assert "holds results of several models" in said

@@ -2,16 +2,19 @@
 
 import csv
 import os
+import random
 import signal
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from scaseg.data.loading import TrainingExamples
 from scaseg.training import train
 from scaseg.training.folder import LAST
-from scaseg.training.state import PREVIOUS, read_state
+from scaseg.training.keeping import KeepLast
+from scaseg.training.state import PREVIOUS, has_state, read_state
 from scaseg.training.task import SegmentationTask
 from tests.scenes import write_scenes
 from tests.training import quick
@@ -127,7 +130,7 @@ def test_a_continued_run_reads_only_what_is_left(scenes, tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", [(0, 0), (0, 2), (1, 4), (1, 5), (2, 5)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_after_its_step(
-    scenes, whole, tmp_path, monkeypatch, capsys, place, number
+    scenes, whole, tmp_path, monkeypatch, capfd, place, number
 ):
     """Nothing but the last step of an epoch is done twice."""
     run = settings(scenes, training__checkpoint_every=9, training__checkpoint_minutes="null")
@@ -140,7 +143,7 @@ def test_a_signal_ends_a_run_after_its_step(
         assert stop.value.code == 143
     else:
         assert isinstance(stop.value, KeyboardInterrupt)
-        assert "Ctrl-C again stops at once" in capsys.readouterr().err
+        assert "Ctrl-C again stops at once" in capfd.readouterr().err
     assert signal.getsignal(number) == before
     epoch, batch = place
     state = read_state(tmp_path / "run" / LAST)
@@ -215,3 +218,125 @@ def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_pat
     assert same_weights(parts.model, whole()[0].model)
     assert not list((tmp_path / "run").glob(".scaseg*"))
     assert not list((tmp_path / "run").glob(".lock"))
+
+
+def test_told_in_the_last_of_several_added_up_steps(scenes, whole, tmp_path, monkeypatch):
+    """6 batches, steps of 4 and 2: what is written is the state before the last step."""
+    keys = {"training__accumulate": 4, "training__checkpoint_every": 9}
+    run = settings(scenes, **keys, training__checkpoint_minutes="null")
+    at_batches(monkeypatch, [(1, 5)], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(run, tmp_path / "run", quiet=True)
+    assert read_state(tmp_path / "run" / LAST)["global_step"] == 3
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    unbroken, folder = whole(training__accumulate=4)
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(folder)
+
+
+def test_epochs_of_one_step_of_several_batches(scenes, whole, tmp_path, monkeypatch):
+    keys = {"training__accumulate": 10, "training__checkpoint_every": 9}
+    run = settings(scenes, **keys, training__checkpoint_minutes="null")
+    at_batches(monkeypatch, [(2, 3)], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(run, tmp_path / "run", quiet=True)
+    assert read_state(tmp_path / "run" / LAST)["global_step"] == 2
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    assert same_weights(parts.model, whole(training__accumulate=10)[0].model)
+
+
+def test_what_was_held_is_forgotten_when_something_newer_is_saved(scenes, tmp_path, monkeypatch):
+    """Held in epoch 1, saved in step 11 because it was time, told to end in step 12."""
+    asked = []
+
+    def is_due(self):
+        asked.append(1)
+        return len(asked) == 12  # 6 batches and the end of epoch 1, 5 batches of epoch 2
+
+    monkeypatch.setattr(KeepLast, "_is_due", is_due)
+    run = settings(scenes, training__checkpoint_every=9)
+    at_batches(monkeypatch, [(1, 5)], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit):
+        train(run, tmp_path / "run", quiet=True)
+    assert read_state(tmp_path / "run" / LAST)["global_step"] == 11
+
+
+def full_disk(*_):
+    raise OSError("no space left")
+
+
+def test_averaged_weights_whose_model_could_not_be_written(scenes, whole, tmp_path, monkeypatch):
+    """All epochs are done and saved; only RUN/model is missing."""
+    run = settings(scenes, data__val="null")
+    with monkeypatch.context() as patch:
+        patch.setattr("scaseg.training.run._finish", full_disk)
+        with pytest.raises(RuntimeError, match="no space left"):
+            train(run, tmp_path / "run", quiet=True)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    assert same_weights(parts.model, whole(data__val="null")[0].model)
+
+
+def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatch):
+    judge = SegmentationTask.on_validation_epoch_end
+
+    def worse_then_better(self):
+        real, self.log = self.log, lambda *_, **__: None
+        judge(self)
+        self.log = real
+        value = [50.0, 40.0, 60.0, 70.0][self.current_epoch]
+        self.log("val/mIoU", value)
+
+    monkeypatch.setattr(SegmentationTask, "on_validation_epoch_end", worse_then_better)
+    run = settings(scenes, training__early_stop=1, training__epochs=4)
+    unbroken = train(run, tmp_path / "whole", quiet=True)
+    assert len(unbroken.rows) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr("scaseg.training.run._finish", full_disk)
+        with pytest.raises(RuntimeError, match="no space left"):
+            train(run, tmp_path / "run", quiet=True)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert same_weights(parts.model, unbroken.model)
+
+
+def test_sigterm_before_the_first_step_is_143(scenes, tmp_path, monkeypatch):
+    """Lightning hears SIGTERM before we do, and ends with an exit of its own."""
+    tell = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
+    monkeypatch.setattr("scaseg.training.callbacks.MetricsTable.on_train_start", tell)
+    with pytest.raises(BaseException) as stop:  # noqa: PT011 - looked at below
+        train(settings(scenes), tmp_path / "run", quiet=True)
+    assert isinstance(stop.value, SystemExit)
+    assert stop.value.code == 143
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_step(scenes, tmp_path, monkeypatch):
+    def twice():
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    at_batches(monkeypatch, [(0, 2)], twice)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(scenes), tmp_path / "run", quiet=True)
+    assert not has_state(tmp_path / "run" / LAST)
+
+
+def test_a_continued_run_draws_what_the_unbroken_one_draws(scenes, tmp_path, monkeypatch):
+    """Dropout, and what a user's own layer asks of random and NumPy; tiny itself draws nothing."""
+    drawn, step = {}, SegmentationTask.training_step
+
+    def training_step(self, batch, batch_idx):
+        draws = (float(torch.rand(())), random.random(), float(np.random.rand()))
+        drawn.setdefault((self.current_epoch, batch_idx), []).append(draws)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    run = settings(scenes, training__checkpoint_minutes=0, training__epochs=2)
+    train(run, tmp_path / "whole", quiet=True)
+    at_batches(monkeypatch, [(0, 3), (1, 4)], cut)
+    for resume in (False, True):
+        with pytest.raises(RuntimeError, match="step"):
+            train(run, tmp_path / "run", resume=resume, quiet=True)
+    train(run, tmp_path / "run", resume=True, quiet=True)
+    assert len(drawn) == 12
+    assert all(len(set(draws)) == 1 for draws in drawn.values())
+    assert len({draws[0] for draws in drawn.values()}) == 12  # and every step others

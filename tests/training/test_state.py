@@ -77,7 +77,7 @@ def test_a_damaged_state_is_noticed_and_the_previous_one_read(tmp_path, damage):
     assert has_state(path)
     files = StateFiles()
     said = files.read(path, state()["state_dict"])
-    assert said.endswith("going on from previous.safetensors")
+    assert said[0].endswith("going on from previous.safetensors")
     assert same(files.load_checkpoint(path), state(1.0))
     (tmp_path / PREVIOUS).unlink()
     with pytest.raises(ValueError, match=r"no whole previous\.safetensors; start again"):
@@ -184,3 +184,84 @@ def test_others_can_read_our_weights(tmp_path):
     with safe_open(path, "pt") as file:
         assert file.metadata()["format"] == "pt"
         assert len(json.dumps(file.metadata())) < 200
+
+
+def told(monkeypatch):
+    """What is asked of the disk, in order: ("sync", what) and ("rename", from, to)."""
+    asked, sync, rename = [], os.fsync, os.replace
+
+    def fsync(handle):
+        found = os.fstat(handle)
+        asked.append(("sync", "folder" if stat.S_ISDIR(found.st_mode) else found.st_ino))
+        sync(handle)
+
+    def replace(old, new):
+        asked.append(("rename", os.stat(old).st_ino, os.path.basename(new)))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return asked
+
+
+def test_a_state_is_on_the_disk_before_its_name_and_the_name_after(tmp_path, monkeypatch):
+    path = tmp_path / "last.safetensors"
+    write_state(state(1.0), path)
+    asked = told(monkeypatch)
+    write_state(state(2.0), path)
+    place = asked.index(("rename", path.stat().st_ino, path.name))
+    assert ("sync", path.stat().st_ino) in asked[:place]
+    assert ("sync", "folder") in asked[place:]
+
+
+def test_at_no_moment_there_is_no_last_state(tmp_path, monkeypatch):
+    path, rename = tmp_path / "last.safetensors", os.replace
+    write_state(state(1.0), path)
+
+    def replace(old, new):
+        rename(old, new)
+        read_state(path)  # DamagedError where it is missing
+
+    monkeypatch.setattr(os, "replace", replace)
+    write_state(state(2.0), path)
+    assert same(read_state(path), state(2.0))
+
+
+def test_a_file_that_reads_back_wrong_takes_no_place(tmp_path, monkeypatch):
+    """A disk that says yes and writes something else."""
+    path = tmp_path / "last.safetensors"
+    for value in (1.0, 2.0):
+        write_state(state(value), path)
+    before = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
+
+    def lie(tensors, file, metadata):
+        save_file(tensors, file, metadata=metadata)
+        whole = bytearray(file.read_bytes())
+        whole[-1] ^= 1
+        file.write_bytes(whole)
+
+    monkeypatch.setattr("scaseg.tensor_files.save_file", lie)
+    with pytest.raises(OSError, match=r"last\.safetensors: cannot be written"):
+        write_state(state(3.0), path)
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == before
+
+
+def test_a_damaged_state_never_takes_the_place_of_a_whole_one(tmp_path, monkeypatch):
+    """Continued from previous, killed in the next save: one of the two must still be whole."""
+    path, rename = tmp_path / "last.safetensors", os.replace
+    for value in (1.0, 2.0):
+        write_state(state(value), path)
+    path.write_bytes(path.read_bytes()[:-9])
+    files = StateFiles()
+    files.read(path, state()["state_dict"])
+
+    def replace(old, new):
+        if new == path:
+            raise KeyboardInterrupt  # as a kill: nothing after it happens
+        rename(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            files.save_checkpoint(state(3.0), path)
+    StateFiles().read(path, state()["state_dict"])  # ValueError where none is whole

@@ -111,6 +111,9 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
             keep=options.keep,
             say=None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True),
         )
+    except KeyboardInterrupt:
+        sys.stderr.write("what is finished is kept; the same command goes on\n")
+        raise
     except WorkError as fault:
         parser.fail(1, f"{fault}; what is finished is kept in {options.out}")
     except ValueError as fault:

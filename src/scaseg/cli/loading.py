@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.model_folder import WEIGHTS, find_model
+from scaseg.model_folder import BEST, WEIGHTS, find_model
 
 if TYPE_CHECKING:
     from scaseg.models import Segmenter
@@ -17,6 +18,8 @@ def find(option: str, folder: str) -> Path:
         found = find_model(folder)
         if not (found / WEIGHTS).is_file():  # nor a pipe, nor a device: both are read for ever
             raise ValueError(f"{found}: has no {WEIGHTS}; give a folder written by save_pretrained")
+        if found == Path(folder) / BEST:
+            sys.stderr.write(f"{folder}: an unfinished run; its best model so far is taken\n")
         return found
     except OSError as fault:  # a name too long, a folder that may not be looked into
         raise ValueError(

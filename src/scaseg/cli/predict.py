@@ -169,12 +169,13 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     except (WorkError, ValueError) as fault:
         # bad input, as long as nothing was written for it
         code = 2 if isinstance(fault, ValueError) and not record.begun else 1
-        parser.fail(code, str(fault))
+        more = "; --skip-bad goes on without it" if isinstance(fault, ValueError) else ""
+        parser.fail(code, f"{fault}{more}")
     except OSError as fault:
         if record.begun:
             raise
         parser.error(cannot_be_written("--out", options.out, fault))
-    if not tally.bad:
+    if not tally.left:
         record.finish()
     if tally.bad and not tally.done and not there:
         parser.error(f"IMAGES: none of {tally.bad} photographs could be read; give others")

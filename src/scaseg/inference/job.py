@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scaseg.data.files import image_size, read_image
 from scaseg.inference.listing import Listed
-from scaseg.inference.outputs import SCORES, Outputs, ScoreFile
+from scaseg.inference.outputs import LABELS, SCORES, Outputs, ScoreFile
 from scaseg.inference.prediction import Precision, check_batch_size, segment
 from scaseg.inference.scoring import TestTime
 from scaseg.inference.segmentation import Segmentation
@@ -42,6 +42,7 @@ class Tally:
 
     done: int = 0
     bad: int = 0
+    left: int = 0  # bad ones whose earlier results are still there
     seconds: float = 0.0
 
 
@@ -87,6 +88,7 @@ def predict_files(
                 if not options.skip_bad:
                     raise
                 tally.bad += 1
+                tally.left += outputs.path(photograph.name, LABELS).exists()
                 on_bad(str(fault))
                 continue
             if not begun:

@@ -129,6 +129,16 @@ class RunningMean(WeightAveraging):
 
     def __init__(self, decay: float) -> None:
         super().__init__(multi_avg_fn=partial(move_means, decay=decay))
+        self._has_ended = False
+
+    def take_over(self, task: SegmentationTask) -> None:
+        """Give a task the averaged weights, unless the end of its training just did."""
+        if not self._has_ended:
+            self._copy_average_to_current(task)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_end(trainer, pl_module)
+        self._has_ended = True
 
     def averaged(self) -> Segmenter:
         """The model with the averaged weights."""

@@ -96,6 +96,9 @@ def compare(
         _judge_again(results, run, split, said)
         for row in results.rows:
             results.tidy(key_of(row), keep)
+        if waiting:
+            at_once = min(jobs, len(waiting))
+            say(f"{len(waiting)} of {len(wanted)} trainings to do, {at_once} at once")
         queue = _queue(results, run, split, jobs, keep, say, len(wanted))
         if time_limit is not None:
             queue.deadline = started + time_limit

@@ -74,6 +74,16 @@ class KeepLast(Callback):
         self.minutes = minutes
         self.signals = Signals()
         self._saved = time.monotonic()
+        self._is_over = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"over": self._is_over}
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """A run that had stopped early stays stopped, though only its model is missing."""
+        trainer.should_stop = checkpoint["callbacks"][self.state_key]["over"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.signals.listen()  # after Lightning, which listens as well
@@ -103,7 +113,7 @@ class KeepLast(Callback):
         self.states.forget()
         done = trainer.current_epoch + 1
         heard, due = agree(trainer, self.signals.heard, int(self._is_due()))
-        is_over = done == trainer.max_epochs or trainer.should_stop
+        self._is_over = is_over = done == trainer.max_epochs or trainer.should_stop
         if done % self.every == 0 or heard or due or is_over:
             self._save(trainer, pl_module)
         elif trainer.num_training_batches <= trainer.accumulate_grad_batches:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch.utils.data import DataLoader
 
 from scaseg.build import build_transforms
@@ -30,9 +31,14 @@ from scaseg.data.loading import (
 )
 from scaseg.data.transforms import Transform
 from scaseg.memory import available_memory
-from scaseg.training.processes import AgreedError, WatchProcesses, end_if_one_is_lost
+from scaseg.training.processes import (
+    AgreedError,
+    WatchProcesses,
+    end_if_one_is_lost,
+    end_with_the_first,
+)
 from scaseg.training.state import StateFiles
-from scaseg.training.stopping import TerminatedError
+from scaseg.training.stopping import TerminatedError, leave_signals
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
@@ -183,13 +189,16 @@ def one_line_faults(trainer: Trainer, place: Callable[[], str]) -> Iterator[None
         yield
     except TerminatedError:
         raise
-    except SystemExit:
-        if trainer.interrupted:  # Lightning makes Ctrl-C an exit of its own
+    except SIGTERMException:  # heard by Lightning, before or without KeepLast
+        raise TerminatedError from None
+    except SystemExit as stop:
+        if trainer.interrupted and stop.code == 1:  # Lightning makes Ctrl-C an exit of its own
             raise KeyboardInterrupt from None
         raise
     except Exception as fault:
         if trainer.world_size > 1 and not isinstance(fault, AgreedError):
             end_if_one_is_lost(trainer, seconds=3)
+            end_with_the_first(trainer, fault)
         lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
         if not lines:
             said = type(fault).__name__
@@ -222,6 +231,7 @@ def _loading(machine: MachineConfig) -> dict[str, Any]:
         workers = min(8, max(0, (cores or 1) // machine.devices - 1))
     return {
         "num_workers": workers,
+        "worker_init_fn": leave_signals,
         "persistent_workers": workers > 0,
         "pin_memory": torch.cuda.is_available() and machine.device in ("auto", "cuda"),
     }

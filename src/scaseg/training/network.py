@@ -22,13 +22,13 @@ from scaseg.training.loop import WorkError
 CALIBRATION_IMAGES = 4
 
 
-def check_network(run: RunConfig) -> None:
+def check_network(run: RunConfig, *, is_fresh: bool = True) -> None:
     """Refuse what cannot be built before the data are looked at, which may take minutes."""
     try:
         check_model(_model_config(run, ("any",)))
     except ValueError as fault:
         raise ValueError(f"model.{fault}") from fault
-    if run.model.backbone_weights is not None:
+    if is_fresh and run.model.backbone_weights is not None:
         check_source(run.model.backbone, run.model.backbone_weights)
 
 
@@ -45,9 +45,12 @@ def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> Mode
 
 
 def build_network(
-    run: RunConfig, data: RunData, say: Callable[[str], None]
+    run: RunConfig, data: RunData, say: Callable[[str], None], *, is_fresh: bool = True
 ) -> tuple[Segmenter, bool]:
-    """Build the network from the seed and load what it starts from; say if its head is fresh."""
+    """Build the network from the seed and load what it starts from; say if its head is fresh.
+
+    is_fresh=False: its weights come from a training state, and nothing else is loaded.
+    """
     palette = run.model.palette if run.model.palette is not None else data.train.palette
     try:
         config = _model_config(run, data.classes, palette=palette, training={"recipe": asdict(run)})
@@ -55,6 +58,8 @@ def build_network(
         model = build_model(config)
     except ValueError as fault:
         raise ValueError(f"model.{fault}") from fault
+    if not is_fresh:
+        return model, False
     source = run.model.backbone_weights
     if source is None:
         if run.model.backbone in HUB:

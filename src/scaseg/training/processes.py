@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 PERIOD = 0.5  # seconds between looks
+LAST_WORDS = 30  # seconds that a process may take to end
 
 
 def agree(trainer: Trainer, *numbers: int) -> list[int]:
@@ -88,6 +90,17 @@ def end_if_one_is_lost(trainer: Trainer, seconds: float) -> None:
         if time.monotonic() >= limit:
             return
         time.sleep(0.05)
+
+
+def end_with_the_first(trainer: Trainer, fault: Exception) -> None:
+    """End without a word if this process has only lost the first one, which says why it ends."""
+    if trainer.global_rank == 0 or not re.search("gloo|NCCL|[Cc]onnection", str(fault)):
+        return
+    parent, limit = os.getppid(), time.monotonic() + LAST_WORDS
+    while time.monotonic() < limit and os.getppid() == parent:
+        time.sleep(0.05)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _started(trainer: Trainer) -> list[Any]:

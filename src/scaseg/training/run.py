@@ -94,10 +94,12 @@ def train(
     if folder is None or not is_first_process():
         lock: AbstractContextManager[None] = nullcontext()
     else:
-        if not resume:
-            check_run_folder(folder, overwrite=overwrite)  # before anything is made or read
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--out: {folder} is a file; give a folder")
         lock = folder_lock(folder)
     with lock:
+        if folder is not None and not resume and is_first_process():
+            check_run_folder(folder, overwrite=overwrite)  # before anything is made or read
         return _train(
             run,
             folder,
@@ -123,14 +125,14 @@ def _train(
 ) -> Result:
     check_training(run.training)
     device = check_device(run.machine)
-    check_network(run)
+    goes_on = resume and folder is not None and has_state(folder / LAST)
+    check_network(run, is_fresh=not goes_on)
     if folder is not None and resume and (folder / MODEL / CONFIG).is_file():
         say(f"{folder}: this run is finished")
         return _finished(folder)
     if folder is not None and resume:
         read_rows(folder / METRICS, columns=COLUMNS)  # ValueError where they are not ours
         read_rows(folder / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
-    goes_on = resume and folder is not None and has_state(folder / LAST)
     if resume and not goes_on:
         say(f"{folder}: nothing was saved yet; from the start")
     known = folder if resume or not is_first_process() else None
@@ -138,8 +140,8 @@ def _train(
     if data.train.root is not None:  # the run may be continued from another folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
-    model, fresh_head = build_network(run, data, say)
-    if run.training.calibrate and fresh_head and not goes_on:
+    model, fresh_head = build_network(run, data, say, is_fresh=not goes_on)
+    if run.training.calibrate and fresh_head:
         calibrate_head(model, training_examples(run, data.train, model.config, transforms), device)
     weights = class_weights(run.training, data.pixels)
     task = SegmentationTask(
@@ -148,9 +150,8 @@ def _train(
     states = StateFiles()
     checkpoint = folder / LAST if goes_on and folder is not None else None
     if checkpoint is not None:  # before anything is written
-        damage = states.read(checkpoint, task.state_dict())
-        if damage is not None:
-            say(damage)
+        for line in states.read(checkpoint, task.state_dict()):
+            say(line)
     loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
     if folder is not None and is_first_process():
         _make_cache_folder(run)
@@ -176,6 +177,9 @@ def _train(
         )
         examples = training_examples(run, cached(data.train, run, folder), model.config, transforms)
         _fit(trainer, task, run, examples, data, folder, checkpoint)
+        for one in callbacks:
+            if isinstance(one, RunningMean):
+                one.take_over(task)
     if trainer.should_stop and len(table.rows) < run.training.epochs and not fast_dev_run:
         say(f"stopped early: no better mIoU in {run.training.early_stop} validations")
     if folder is not None and trainer.is_global_zero:
@@ -247,8 +251,14 @@ def _callbacks(
             best = KeepBest(folder, mean)
             callbacks.append(best)
         if run.training.early_stop is not None:
-            patience = run.training.early_stop
-            callbacks.append(EarlyStopping("val/mIoU", mode="max", patience=patience))
+            callbacks.append(
+                EarlyStopping(
+                    "val/mIoU",
+                    mode="max",
+                    patience=run.training.early_stop,
+                    check_on_train_epoch_end=False,  # before the state is saved, which must know
+                )
+            )
     if folder is not None:
         every, minutes = run.training.checkpoint_every, run.training.checkpoint_minutes
         callbacks.append(KeepLast(folder, states, every=every, minutes=minutes))

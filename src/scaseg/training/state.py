@@ -32,9 +32,10 @@ NEEDED = {
 }
 
 
-def write_state(state: Mapping[str, Any], path: Path) -> None:
+def write_state(state: Mapping[str, Any], path: Path, *, keep: bool = True) -> None:
     """Write a training state; what was there becomes the previous one once the new one is proven.
 
+    keep=False: what is there is damaged, and must not take the place of a whole previous one.
     OSError says which file could not be written; both old ones are then as they were.
     """
     tensors: dict[str, Tensor] = {}
@@ -43,7 +44,7 @@ def write_state(state: Mapping[str, Any], path: Path) -> None:
     try:
         try:
             write_tensors(new, tensors, {TREE: tree})
-            if path.is_file():
+            if keep and path.is_file():
                 _keep_as(path, path.with_name(PREVIOUS))
             os.replace(new, path)
             sync_folder(path.parent)
@@ -92,14 +93,15 @@ class StateFiles(CheckpointIO):
         self._held: dict[str, Any] | None = None
         self._holding = False
         self._read: dict[str, Any] | None = None
+        self._is_damaged = False  # the last state on disk
 
-    def read(self, path: Path, weights: Mapping[str, Tensor]) -> str | None:
+    def read(self, path: Path, weights: Mapping[str, Tensor]) -> list[str]:
         """Read the last state ahead of Lightning, or the previous one where that is damaged.
 
-        Returns what is to be said about it. ValueError: neither is whole, or they belong to a
-        network with other weights.
+        Returns what is to be said of it, in lines. ValueError: neither is whole, or they belong to
+        a network with other weights.
         """
-        said = None
+        said = []
         try:
             self._read = read_state(path)
         except DamagedError as fault:
@@ -110,13 +112,15 @@ class StateFiles(CheckpointIO):
                 raise ValueError(
                     f"{fault}, and there is no whole {PREVIOUS}; start again with --overwrite"
                 ) from fault
-            said = f"{fault}; going on from {before.name}"
+            self._is_damaged = True
+            said.append(f"{fault}; going on from {before.name}")
         own = {name: tensor.shape for name, tensor in weights.items()}
         found = self._read["state_dict"]
         if not isinstance(found, dict) or own != {
             name: getattr(tensor, "shape", None) for name, tensor in found.items()
         }:
             raise ValueError(f"{path}: is the state of another network; start with --overwrite")
+        said.append(f"going on after step {self._read.get('global_step')}")
         return said
 
     def hold(self, trainer: Trainer) -> None:
@@ -130,7 +134,7 @@ class StateFiles(CheckpointIO):
     def write_held(self, path: Path) -> None:
         """Write what is held, if something is."""
         if self._held is not None:
-            write_state(self._held, path)
+            self._write(self._held, path)
             self._held = None
 
     def forget(self) -> None:
@@ -143,7 +147,11 @@ class StateFiles(CheckpointIO):
         if self._holding:
             self._held = _copied(checkpoint)
         else:
-            write_state(checkpoint, Path(path))
+            self._write(checkpoint, Path(path))
+
+    def _write(self, state: Mapping[str, Any], path: Path) -> None:
+        write_state(state, path, keep=not self._is_damaged)
+        self._is_damaged = False
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Any
@@ -16,6 +16,16 @@ class TerminatedError(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
+
+
+def leave_signals(worker: int) -> None:
+    """Leave signals to the process that a loader's worker works for, and that ends it.
+
+    Supervisors send SIGTERM, and terminals Ctrl-C, to a whole group: without its workers a run
+    could not finish the step that it wants to save.
+    """
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Signals:
@@ -47,5 +57,6 @@ class Signals:
         if number == signal.SIGINT:
             if self.heard:
                 raise KeyboardInterrupt
-            sys.stderr.write("\nstopping after this step; Ctrl-C again stops at once\n")
+            if os.environ.get("LOCAL_RANK", "0") == "0":  # one of several says it for all
+                os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
         self.heard = number

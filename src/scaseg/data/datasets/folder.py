@@ -62,14 +62,18 @@ class FolderDataset(PairedDataset):
         for name in sorted(photographs) if names is None else names:
             if name not in photographs:
                 problems.append(
-                    f"{shown(images)}: has no photograph {name!r}, which {split}.txt names"
+                    f"{shown(images)}: has no photograph {name!r}, which {split}.txt names; add "
+                    "it, or take the name out"
                 )
             elif name not in maps and name in lossy:
                 problems.append(
                     f"{shown(lossy[name])}: a JPEG label map; its values are blurred, use PNG"
                 )
             elif name not in maps:
-                problems.append(f"{shown(labels)}: has no label map for the photograph {name!r}")
+                problems.append(
+                    f"{shown(labels)}: has no label map for the photograph {name!r}; add it, or "
+                    "take the photograph out"
+                )
             else:
                 pairs.append(Pair(photographs[name], maps[name], name))
         return Listing(pairs, problems)
