@@ -73,7 +73,8 @@ def test_the_whole_matrix_side_by_side(compare):
         *("--contexts", "none", "sca", "--seeds", "2", "--folds", "3", "--jobs", "3"), seconds=0.3
     )
     assert code == 0
-    assert len(err.splitlines()) == 12
+    assert len(err.splitlines()) == 13
+    assert err.splitlines()[0] == "12 of 12 trainings to do, 3 at once"
     assert err.splitlines()[-1].startswith("12 of 12: ")
     assert "left" in err.splitlines()[5]
     every = {(name, str(seed), str(fold)) for name in ("none", "sca") for seed in (0, 1)

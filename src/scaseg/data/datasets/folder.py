@@ -63,7 +63,7 @@ class FolderDataset(PairedDataset):
             if name not in photographs:
                 problems.append(
                     f"{shown(images)}: has no photograph {name!r}, which {split}.txt names; add "
-                    "it, or take the name out"
+                    "what is missing, or take the name out"
                 )
             elif name not in maps and name in lossy:
                 problems.append(
@@ -71,8 +71,8 @@ class FolderDataset(PairedDataset):
                 )
             elif name not in maps:
                 problems.append(
-                    f"{shown(labels)}: has no label map for the photograph {name!r}; add it, or "
-                    "take the photograph out"
+                    f"{shown(labels)}: has no label map for the photograph {name!r}; add what is "
+                    "missing, or take the name out"
                 )
             else:
                 pairs.append(Pair(photographs[name], maps[name], name))
