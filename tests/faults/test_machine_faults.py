@@ -168,13 +168,13 @@ def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
     family = descendants(process.pid)
     try:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 143, said
     assert said.count("scaseg train --resume --out") == 1
     assert "error" not in said
-    assert not any(is_alive(pid) for pid in family)
+    wait_for_the_end(family)
 
 
 def test_a_signal_to_the_whole_group(scenes, tmp_path):
@@ -221,11 +221,8 @@ def test_a_lost_process_takes_the_others_along(scenes, tmp_path, victim):
     family = descendants(process.pid)
     other = next(pid for pid in family if is_training(pid))
     os.kill(process.pid if victim == "first" else other, signal.SIGKILL)
-    start_of_wait = time.monotonic()
     _, said = process.communicate(timeout=60)
-    while any(is_alive(pid) for pid in family):
-        assert time.monotonic() - start_of_wait < 60
-        time.sleep(0.2)
+    wait_for_the_end(family)
     if victim == "other":
         assert process.returncode == 1
         assert f"process {other} of this run was lost (signal 9)" in one_error(said)
@@ -265,6 +262,14 @@ def descendants(pid):
 
 def is_training(pid):
     return b"scaseg" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def wait_for_the_end(family, seconds=60):
+    """Processes close their files a moment before they are gone."""
+    limit = time.monotonic() + seconds
+    while any(is_alive(pid) for pid in family):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
 
 
 def is_alive(pid):
