@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from scaseg.training.state import read_state
+from tests.processes import is_alive
 from tests.scenes import write_scenes
 
 ROOT = Path(__file__).parents[2]
@@ -270,10 +271,3 @@ def wait_for_the_end(family, seconds=60):
     while any(is_alive(pid) for pid in family):
         assert time.monotonic() < limit
         time.sleep(0.1)
-
-
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

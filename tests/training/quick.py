@@ -11,7 +11,7 @@ TINY = {
 }
 
 
-def settings(root, **keys):
+def settings(root, base=TINY, **keys):
     """A run on the scenes of a folder; training__epochs=3 is the key training.epochs."""
     more = {key.replace("__", "."): str(value) for key, value in keys.items()}
-    return load_recipe(None, {**TINY, "data.root": str(root), **more})
+    return load_recipe(None, {**base, "data.root": str(root), **more})

@@ -15,6 +15,7 @@ from scaseg.inference import score
 from scaseg.training import evaluate, train
 from scaseg.training.evaluation import trained_on
 from tests.scenes import CLASSES, write_scenes
+from tests.training import quick
 
 QUICK = {
     "model.backbone": "mobilenet_v2",
@@ -30,8 +31,7 @@ QUICK = {
 
 
 def settings(root, **keys):
-    more = {key.replace("__", "."): str(value) for key, value in keys.items()}
-    return load_recipe(None, {**QUICK, "data.root": str(root), **more})
+    return quick.settings(root, QUICK, **keys)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.cores import usable_cores
 from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.paths import shown
@@ -140,7 +140,7 @@ def in_parallel(
 ) -> list[_Result]:
     """Work on all items in threads: Pillow lets others run while it decodes."""
     # more threads hold more decoded photographs, and 8 keep a disk busy
-    pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(workers or min(8, usable_cores()))
     results = []
     try:
         for result in pool.map(work, items):

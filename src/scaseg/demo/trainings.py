@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scaseg.config import RunConfig, save_recipe
+from scaseg.cores import usable_cores
 from scaseg.training.folder import METRICS
 from scaseg.training.loop import WorkError
 from scaseg.training.rows import read_rows
@@ -25,7 +26,7 @@ def train_side_by_side(
     progress hears of epochs: how many are done, of how many. WorkError where one fails; the
     others are ended then, and on Ctrl-C.
     """
-    threads = max(1, cores() // len(runs))
+    threads = max(1, usable_cores() // len(runs))
     total = sum(run.training.epochs for run in runs.values())
     started: dict[str, subprocess.Popen[str]] = {}
     try:
@@ -45,13 +46,6 @@ def train_side_by_side(
                 process.terminate()
         for process in started.values():
             process.wait()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _start(run: RunConfig, folder: Path, name: str, threads: int) -> subprocess.Popen[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
+from scaseg.cores import usable_cores
 from scaseg.data.files import image_size, read_image
 from scaseg.inference.listing import Listed
 from scaseg.inference.outputs import LABELS, SCORES, Outputs, ScoreFile
@@ -115,7 +113,7 @@ def predict_files(
         on_done(tally.done)
 
     pending: deque[Future[None]] = deque()
-    with _pillow_let_loose(), ThreadPoolExecutor(1, "writing") as writer:
+    with ThreadPoolExecutor(1, "writing") as writer:
         try:
             found = segment(
                 model,
@@ -206,21 +204,6 @@ def _one_line() -> Iterator[None]:
         raise WorkError(f"predicting: {said}") from fault
 
 
-@contextmanager
-def _pillow_let_loose() -> Iterator[None]:
-    """Lift Pillow's own limit, which warns at 89 million pixels: `max_pixels` is checked first.
-
-    Nor need it warn of damage: what cannot be read is an error, and the rest is as good as it gets.
-    """
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"PIL\b")
-            yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
-
-
 def usual_workers() -> int:
     """How many photographs to read at once: reading is quick beside the network."""
-    return min(4, os.cpu_count() or 1)
+    return min(4, usable_cores())

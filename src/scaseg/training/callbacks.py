@@ -112,7 +112,7 @@ class MetricsTable(Callback):
 def move_means(means: list[Tensor], values: list[Tensor], count: Tensor, *, decay: float) -> None:
     """Move means towards values; early on faster, or they would keep the first weights for long.
 
-    All at once: one by one, hundreds of small weights take a GPU longer than the step itself.
+    All at once: one by one, hundreds of small weights are thousands of small kernels on a GPU.
     """
     if not means[0].is_floating_point():  # counters: there is no mean of them
         for mean, value in zip(means, values, strict=True):

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from scaseg.build import build_transforms
 from scaseg.config import MachineConfig, ModelConfig, RunConfig
+from scaseg.cores import usable_cores
 from scaseg.data import collate
 from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets import LabelledImages
@@ -227,8 +228,7 @@ def _place(trainer: Trainer) -> Callable[[], Place]:
 def _loading(machine: MachineConfig) -> dict[str, Any]:
     workers = machine.workers
     if workers is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        workers = min(8, max(0, (cores or 1) // machine.devices - 1))
+        workers = min(8, max(0, usable_cores() // machine.devices - 1))
     return {
         "num_workers": workers,
         "worker_init_fn": leave_signals,

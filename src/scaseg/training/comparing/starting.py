@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from scaseg.config import RunConfig
+from scaseg.cores import usable_cores
 from scaseg.training.comparing.jobs import Job, place_of, run_of
 
 LOGS = "logs"
@@ -29,7 +30,7 @@ class Starter:
 
     def start(self, job: Job) -> subprocess.Popen[bytes]:
         """Begin a job; closing its standard input ends it."""
-        share = max(1, cores() // self.side_by_side)
+        share = max(1, usable_cores() // self.side_by_side)
         own = run_of(self.run, job)
         if own.machine.workers is None:
             workers = min(8, share - 1)  # one core for the training itself
@@ -80,13 +81,6 @@ class Starter:
         self.log(job).unlink(missing_ok=True)
         if (self.folder / LOGS).is_dir() and not any((self.folder / LOGS).iterdir()):
             (self.folder / LOGS).rmdir()
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _of_code(code: int) -> str:

@@ -1,0 +1,12 @@
+"""How much of the machine is ours to compute on."""
+
+from __future__ import annotations
+
+import os
+
+
+def usable_cores() -> int:
+    """How many cores this process may use: containers and clusters give fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
