@@ -16,6 +16,7 @@ BLOCKS = {
     "predicted, softplus": {"activation": "softplus"},
     "predicted, identity": {"activation": "identity"},
     "predicted, no layers": {"layers": 0},
+    "predicted, W_c = W_d": {"share_features": True},
     "dot": {"dependency": "dot", "key_channels": 4},
     "average": {"dependency": "average"},
     "none": {"dependency": "none"},
@@ -46,7 +47,8 @@ def literal(block, x):
     n = features.shape[1]
     others = ~torch.eye(n, dtype=torch.bool).expand(len(x), n, n)
     neurons = x.flatten(2).transpose(1, 2)
-    w_d, w_c = (layer.weight.flatten(1) for layer in (block.identity, block.context))
+    layers = block.identity, block.context or block.identity
+    w_d, w_c = (layer.weight.flatten(1) for layer in layers)
     h = neurons @ w_d.T + weighted_mean(neurons @ w_c.T, coefficients, others)
     return h.transpose(1, 2).unflatten(2, x.shape[-2:])
 
@@ -314,3 +316,80 @@ def test_numpys_whole_numbers_are_whole_numbers():
     block, x = make("predicted"), torch.randn(1, 6, 5, 5)
     shown = block.dependency_map(x, np.int64(3), np.argmax([0, 1]))
     assert torch.equal(shown, block.dependency_map(x, 3, 1))
+
+
+def test_one_matrix_for_both_features():
+    own, shared = (make("average", share_features=share) for share in (False, True))
+    assert set(own.state_dict()) - set(shared.state_dict()) == {"context.weight"}
+    assert (
+        ContextAggregation(6, share_features=True)(torch.ones(1, 6, 2, 2), torch.ones(1, 4, 4))
+        .isfinite()
+        .all()
+    )
+    with pytest.raises(ValueError, match="share_features is 1; give True or False"):
+        make("average", share_features=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "std", "bias"),
+    [
+        ({}, 0.01, 0),
+        ({"pair_channels": 4}, 0.1, 0),
+        ({"activation": "identity"}, 0.01, 1),
+        ({"activation": "relu", "score_bias": 0.5}, 0.01, 0.5),
+        ({"score_std": 0.3}, 0.3, 0),
+        ({"score_std": 0, "score_bias": -2}, 0, -2),
+    ],
+)
+def test_where_scores_start(options, std, bias):
+    torch.manual_seed(0)
+    score = SelectiveContext(64, hidden=512, **options).dependency.predictor.score
+    assert score.weight.std().item() == pytest.approx(std, rel=0.1)
+    assert (score.bias == bias).all()
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), "much", True])
+def test_a_start_that_is_none_is_refused(value):
+    with pytest.raises(ValueError, match=r"score_std is .*; give a number, 0 or more, or None"):
+        SelectiveContext(4, score_std=value)
+
+
+def test_a_predictor_that_starts_at_the_average_still_learns():
+    """Weights of 0 give the average exactly, and gradients that lead away from it."""
+    block = make("predicted", spread=False, score_std=0.0).double()
+    x = torch.randn(1, 6, 5, 5, dtype=torch.float64)
+    average = make("average").double()
+    average.load_state_dict(block.state_dict(), strict=False)
+    h = block(x)
+    torch.testing.assert_close(h, average(x))
+    h.square().sum().backward()
+    assert block.dependency.predictor.score.weight.grad.abs().sum() > 0
+
+
+def test_a_small_bound_keeps_the_coefficients_of_identity_positive():
+    options = {"activation": "identity", "hidden": 8}
+    x = torch.randn(2, 6, 7, 9, dtype=torch.float64)
+    for bound, positive in ((0.45, True), (0.5, False), (5.0, False), (None, False)):
+        block = SelectiveContext(6, score_bound=bound, **options).double()
+        predictor = block.dependency.predictor
+        target, source = predictor(x)
+        fresh = target + source.transpose(1, 2)  # (B, n, n)
+        assert (fresh - 1).abs().max() < 0.5  # near the start no bound is felt
+        torch.nn.init.normal_(predictor.score.weight, std=50.0)
+        predictor.score.bias.data.fill_(-30.0)
+        target, source = predictor(x)
+        wild = target + source.transpose(1, 2)
+        assert ((wild > 0.0999) & (wild < 1.9001)).all() == positive
+        assert block(x).isfinite().all()
+        torch.testing.assert_close(
+            block(x), block(x, coefficients=block.coefficients(x)), rtol=1e-6, atol=1e-6
+        )
+    free, guarded = (
+        SelectiveContext(6, score_bound=bound, **options).double() for bound in (None, 0.45)
+    )
+    guarded.load_state_dict(free.state_dict())
+    for raw, squashed, start in zip(
+        free.dependency.predictor(x), guarded.dependency.predictor(x), (1, 0), strict=True
+    ):
+        expected = start + 0.45 * torch.tanh((raw - start) / 0.45)
+        torch.testing.assert_close(squashed, expected)

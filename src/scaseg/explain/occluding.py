@@ -168,7 +168,7 @@ def _probabilities(model: Segmenter, features: Tensor, kept: Tensor) -> Tensor:
     assert isinstance(block.dependency, Dependency)
     batch = features.expand(len(kept), -1, -1, -1)
     # not block(x, mask=...): that would take the neurons out of the map too
-    values = block.context(batch).flatten(2).transpose(1, 2)
+    values = block._values(batch, None)
     context = block.dependency.context(batch, None, values, kept.to(features.device))
     identity = block.identity(batch)
     context = context.transpose(1, 2).expand(-1, -1, identity[0, 0].numel())

@@ -15,6 +15,7 @@ class ContextAggregation(nn.Module):
     They may come from anywhere: prior knowledge, co-occurrence statistics, another network. The
     two 1x1 convolutions, without bias as in the paper, start as Xavier matrices: h then has about
     the size of x, whatever the coefficients, since a mean is never larger than what it averages.
+    share_features: W_c = W_d, one matrix for both.
 
     >>> import torch
     >>> block = ContextAggregation(8)
@@ -22,17 +23,22 @@ class ContextAggregation(nn.Module):
     torch.Size([2, 8, 5, 6])
     """
 
-    def __init__(self, channels: int, out_channels: int | None = None) -> None:
+    def __init__(
+        self, channels: int, out_channels: int | None = None, *, share_features: bool = False
+    ) -> None:
         super().__init__()
         out_channels = channels if out_channels is None else out_channels
         for name, value in (("channels", channels), ("out_channels", out_channels)):
             check_whole_number(name, value, 1)
+        if not isinstance(share_features, bool):
+            raise ValueError(f"share_features is {share_features!r}; give True or False")
         self.channels = channels
         self.out_channels = out_channels
         self.identity = nn.Conv2d(channels, out_channels, kernel_size=1, bias=False)  # W_d
-        self.context = nn.Conv2d(channels, out_channels, kernel_size=1, bias=False)  # W_c
+        context = nn.Conv2d(channels, out_channels, kernel_size=1, bias=False)  # W_c
         nn.init.xavier_uniform_(self.identity.weight)
-        nn.init.xavier_uniform_(self.context.weight)
+        nn.init.xavier_uniform_(context.weight)
+        self.context = None if share_features else context
 
     def forward(
         self,
@@ -66,7 +72,8 @@ class ContextAggregation(nn.Module):
 
     def _values(self, x: Tensor, source: Tensor | None) -> Tensor:
         """The context features W_c x_j of whatever is to be context: (B, source, M)."""
-        return _neurons(self.context(x if source is None else source))
+        layer = self.identity if self.context is None else self.context
+        return _neurons(layer(x if source is None else source))
 
     def _add(self, x: Tensor, context: Tensor) -> Tensor:
         """Add the context (B, n or 1, M) to the identity features, in the layout of a map."""

@@ -27,12 +27,17 @@ class DependencyPredictor(nn.Module):
 
     Sigmoid and softplus scores pass through bound * tanh(score / bound), the identity near 0, so
     that the number of interpolation nodes is fixed; score_bound=None leaves them as they are.
-    The exact forms (identity, exp, relu) need no bound and get none.
+    The exact forms (identity, exp, relu) need no bound and get none, but for one: identity with a
+    bound under half of its score_bias. Its scores then stay that close to where they start, so
+    every coefficient stays positive, and no row sum can vanish (docs/results/index.md says why
+    the plain identity does not train).
 
     Initialisation: training starts at the plain average and departs from it. The score weights
-    are small (std 0.01), so all coefficients are nearly equal, yet every gradient flows. Several
-    pair channels start ten times larger: alike, they would stay alike and never become dynamic.
-    identity and relu start at bias 1: around 0 their row sums vanish.
+    are small (score_std 0.01), so all coefficients are nearly equal, yet every gradient flows.
+    Several pair channels start ten times larger: alike, they would stay alike and never become
+    dynamic. identity and relu start at a score_bias of 1, others at 0: around 0 the row sums of
+    those two vanish. score_std and score_bias say otherwise (0 for both with sigmoid is exactly
+    the average, with gradients all the same).
     """
 
     def __init__(
@@ -44,6 +49,8 @@ class DependencyPredictor(nn.Module):
         activation: str = "sigmoid",
         pair_channels: int = 1,
         score_bound: float | None = SCORE_BOUND,
+        score_std: float | None = None,
+        score_bias: float | None = None,
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
@@ -60,6 +67,12 @@ class DependencyPredictor(nn.Module):
                 f"score_bound is {score_bound!r}; give a positive number up to {LARGEST_BOUND:g}, "
                 "or None"
             )
+        for name, value in (("score_std", score_std), ("score_bias", score_bias)):
+            if value is not None and not _is_number(
+                value, least=0 if name == "score_std" else None
+            ):
+                fits = "a number, 0 or more" if name == "score_std" else "a number"
+                raise ValueError(f"{name} is {value!r}; give {fits}, or None")
         if activation == "identity" and pair_channels > 1:
             raise ValueError(
                 "pair_channels > 1 with activation='identity' is one channel in disguise: "
@@ -78,6 +91,13 @@ class DependencyPredictor(nn.Module):
         self.activation = activation
         interpolated = ACTIVATIONS[activation].form == "interpolated"
         self.score_bound = score_bound if interpolated else None
+        usual = 0.01 if pair_channels == 1 else 0.1
+        self.score_std = usual if score_std is None else score_std
+        usual = 1.0 if activation in ("identity", "relu") else 0.0
+        self.score_bias = usual if score_bias is None else score_bias
+        self.guard = None
+        if activation == "identity" and score_bound is not None:
+            self.guard = score_bound if 2 * score_bound < self.score_bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -86,10 +106,8 @@ class DependencyPredictor(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-        single = self.raw_channel_weight is None
-        nn.init.normal_(self.score.weight, std=0.01 if single else 0.1)
-        start = 1.0 if self.activation in ("identity", "relu") else 0.0
-        nn.init.constant_(self.score.bias, start)  # type: ignore[arg-type]
+        nn.init.normal_(self.score.weight, std=self.score_std)
+        nn.init.constant_(self.score.bias, self.score_bias)  # type: ignore[arg-type]
         if self.raw_channel_weight is not None:
             nn.init.constant_(self.raw_channel_weight, math.log(math.e - 1))  # softplus -> 1
 
@@ -109,14 +127,25 @@ class DependencyPredictor(nn.Module):
         target_weight, source_weight = self.score.weight.flatten(1).chunk(2, dim=1)  # (R, K)
         with torch.autocast(target.device.type, enabled=False):
             return (
-                self._scores(features, target_weight, self.score.bias),
-                self._scores(source_features, source_weight, None),
+                self._scores(features, target_weight, self.score.bias, self.score_bias),
+                self._scores(source_features, source_weight, None, 0.0),
             )
 
-    def _scores(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _scores(
+        self, features: Tensor, weight: Tensor, bias: Tensor | None, start: float
+    ) -> Tensor:
         dtype = torch.promote_types(features.dtype, torch.float32)
         neurons = features.flatten(2).transpose(1, 2).to(dtype)  # (B, n, K)
         score = F.linear(neurons, weight.to(dtype), None if bias is None else bias.to(dtype))
+        if self.guard is not None:
+            return start + self.guard * torch.tanh((score - start) / self.guard)
         if self.score_bound is None:
             return score
         return self.score_bound * torch.tanh(score / self.score_bound)
+
+
+def _is_number(value: object, *, least: float | None) -> bool:
+    """Whether a setting is a finite number, and no less than it may be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return False
+    return least is None or value >= least

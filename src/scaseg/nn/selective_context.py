@@ -27,8 +27,8 @@ class SelectiveContext(ContextAggregation):
     dependency: "predicted" (the paper's predictor; pair_channels > 1 makes it dynamic), "dot"
     (ordinary attention, its own entry kept), "average" (all a_ij = 1, the paper's baseline-ave),
     "none" (no context, baseline-no: a 1x1 convolution). layers, hidden, activation,
-    pair_channels, score_bound and backend concern "predicted" (see DependencyPredictor),
-    key_channels "dot".
+    pair_channels, score_bound, score_std, score_bias and backend concern "predicted" (see
+    DependencyPredictor), key_channels "dot". share_features: W_c = W_d.
 
     >>> import torch
     >>> block = SelectiveContext(64, hidden=32)
@@ -50,10 +50,13 @@ class SelectiveContext(ContextAggregation):
         activation: str = "sigmoid",
         pair_channels: int = 1,
         score_bound: float | None = SCORE_BOUND,
+        score_std: float | None = None,
+        score_bias: float | None = None,
+        share_features: bool = False,
         key_channels: int = 64,
         backend: str = "auto",
     ) -> None:
-        super().__init__(channels, out_channels)
+        super().__init__(channels, out_channels, share_features=share_features)
         self.dependency: Dependency | None
         if dependency == "predicted":
             predictor = DependencyPredictor(
@@ -63,6 +66,8 @@ class SelectiveContext(ContextAggregation):
                 activation=activation,
                 pair_channels=pair_channels,
                 score_bound=score_bound,
+                score_std=score_std,
+                score_bias=score_bias,
             )
             self.dependency = PredictedDependency(predictor, backend=backend)
         elif dependency == "dot":
@@ -71,7 +76,7 @@ class SelectiveContext(ContextAggregation):
             self.dependency = UniformDependency()
         elif dependency == "none":
             self.dependency = None
-            del self.context  # no parameter that nothing trains
+            self.context = None  # no parameter that nothing trains
         else:
             raise ValueError(
                 f"dependency is {dependency!r}; choose one of {', '.join(DEPENDENCIES)}"
