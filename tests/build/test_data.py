@@ -61,7 +61,7 @@ def test_transforms_get_what_the_recipe_says():
         ({"fit": (32, 40), "scale": (0.5, 2), "crop": (24, 16)}, (24, 16)),
     ],
 )
-def test_batches_have_one_size_where_fit_or_crop_says_which(options, size):
+def test_samples_have_one_size_where_fit_or_crop_says_which(options, size):
     chain = build_transforms(AugmentConfig(saturation=0.5, **options))
     for index, (height, width) in enumerate([(20, 30), (30, 20), (90, 64), (32, 40), (11, 70)]):
         sample = Sample(
@@ -69,8 +69,10 @@ def test_batches_have_one_size_where_fit_or_crop_says_which(options, size):
         )
         done = apply(chain, sample, generator(0, 0, index))
         assert done.image.shape[:2] == done.labels.shape == size
-        batch = collate([normalise(done, (0.5,) * 3, (0.2,) * 3)])
-        assert batch.images.shape == (1, 3, *size)
+        images = collate([normalise(done, (0.5,) * 3, (0.2,) * 3)]).images
+        real = done.real_size  # nothing of it is lost, and little padding is left
+        for whole, side, own in zip(size, images.shape[2:], real, strict=True):
+            assert side == min(whole, -(-own // 16) * 16)
 
 
 @pytest.fixture

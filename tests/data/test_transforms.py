@@ -108,7 +108,7 @@ def test_normalised_padding_is_zero_and_batches_know_their_sizes():
     padded = normalise(ResizeAndPad(40, 40)(picture(), generator(0, 0, 0)), mean, std)
     plain = normalise(picture(16, 50), mean, std)
     batch = collate([padded, plain])
-    assert batch.images.shape == (2, 3, 40, 50)
+    assert batch.images.shape == (2, 3, 32, 50)  # 27 rows in steps of 16
     assert batch.sizes.tolist() == [[27, 40], [16, 50]]
     for image, labels, (height, width) in zip(
         batch.images, batch.labels, batch.sizes.tolist(), strict=True
@@ -141,3 +141,22 @@ def test_what_cannot_be_batched_says_what_to_do():
         collate([picture()])
     with pytest.raises(ValueError, match="picture: 3 channels, but mean and std have 1 and 1"):
         normalise(picture(), (0.5,), (0.2,))
+
+
+def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
+    examples = [
+        normalise(ResizeAndPad(96, 96)(picture(*size), generator(0, 0, 0)), mean, std)
+        for size in ((40, 90), (50, 96))
+    ]
+    batch = collate(examples)
+    assert batch.sizes.tolist() == [[43, 96], [50, 96]]
+    assert batch.images.shape == (2, 3, 64, 96)  # 50 in steps of 16
+    assert batch.labels.shape == (2, 64, 96)
+    for example, image, labels in zip(examples, batch.images, batch.labels, strict=True):
+        assert torch.equal(image, example.image[:, :64])
+        assert torch.equal(labels, example.labels[:64])
+        assert (example.labels[64:] == 255).all()
+    upright = normalise(ResizeAndPad(96, 96)(picture(90, 40), generator(0, 0, 0)), mean, std)
+    assert collate([examples[0], upright]).images.shape == (2, 3, 96, 96)
+    assert collate([normalise(picture(21, 50), mean, std)]).images.shape == (1, 3, 21, 50)

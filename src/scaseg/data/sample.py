@@ -72,18 +72,29 @@ def normalise(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Ex
     return Example(image, labels, (height, width), sample.name)
 
 
+STEP = 16  # pixels: batches come in few sizes, for each new one cuDNN looks for its best algorithm
+
+
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples to a common size, to the right and below: 0 for pixels, IGNORE for labels."""
+    """Bring examples to a common size, to the right and below: 0 for pixels, IGNORE for labels.
+
+    The size that the largest of them needs: where all are padded, what is padding in all of them
+    is cut off, in steps of STEP. Padding is nobody's context, so it would only cost.
+    """
     for example in examples:
         if not isinstance(example, Example):
             raise ValueError(f"a {type(example).__name__} cannot be batched; normalise it first")
-    height = max(example.image.shape[1] for example in examples)
-    width = max(example.image.shape[2] for example in examples)
-
-    def pad(tensor: Tensor, value: float) -> Tensor:
-        return F.pad(
-            tensor, (0, width - tensor.shape[-1], 0, height - tensor.shape[-2]), value=value
+    height, width = (
+        min(
+            max(example.image.shape[1 + side] for example in examples),
+            -(-max(example.size[side] for example in examples) // STEP) * STEP,
         )
+        for side in (0, 1)
+    )
+
+    def pad(tensor: Tensor, value: float) -> Tensor:  # a negative amount cuts off
+        missing = (0, width - tensor.shape[-1], 0, height - tensor.shape[-2])
+        return F.pad(tensor, missing, value=value)
 
     return Batch(
         images=torch.stack([pad(example.image, 0) for example in examples]),
