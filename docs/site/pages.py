@@ -19,8 +19,11 @@ from scaseg.config import describe
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 OPS = ROOT / "src" / "scaseg" / "ops" / "README.md"
+CARD = ROOT / "src" / "scaseg" / "builtin" / "outdoor" / "README.md"
+# whole pages that lie where they belong in the code
+TAKEN = {CARD: DOCS / "builtin_model.md"}
 # files of the repository that the site has under another name
-ELSEWHERE = {OPS: DOCS / "mathematics.md", ROOT / "README.md": DOCS / "index.md"}
+ELSEWHERE = {OPS: DOCS / "mathematics.md", ROOT / "README.md": DOCS / "index.md", **TAKEN}
 ASSETS = {".png", ".svg", ".csv", ".json", ".yaml", ".css", ".js"}
 LINK = re.compile(
     r"(?P<code>^```.*?^```|`[^`\n]+`(?!\]))|(!?)\[([^\]\n]*)\]\(([^)\s]+)\)", re.S | re.M
@@ -39,6 +42,9 @@ def collect(pages: Path) -> list[str]:
         elif source.suffix in ASSETS:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    for source, page in TAKEN.items():
+        text = relinked(_without_front_matter(source.read_text(encoding="utf-8")), source, page)
+        _write(pages / page.relative_to(DOCS), with_mathml(text))
     made = api_pages()
     for name, text in made.items():
         _write(pages / "api" / f"{name}.md", text)
@@ -61,6 +67,11 @@ def _finished(text: str, source: Path) -> str:
         if marker in text:
             text = text.replace(marker, made())
     return with_mathml(text)
+
+
+def _without_front_matter(text: str) -> str:
+    """A page without the lines that the Hugging Face hub reads."""
+    return re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
 
 
 def _settings() -> str:
@@ -109,7 +120,8 @@ def relinked(text: str, source: Path, page: Path) -> str:
                 f"{source.relative_to(ROOT)}: the link {target} leads nowhere; mend it"
             )
         meant = ELSEWHERE.get(meant, meant)
-        if not meant.is_file() or DOCS not in meant.parents or (meant == page and not anchor):
+        on_the_site = DOCS in meant.parents and (meant.is_file() or meant in TAKEN.values())
+        if not on_the_site or (meant == page and not anchor):
             return label
         there = Path(os.path.relpath(meant, page.parent)).as_posix()
         return f"{picture}[{label}]({there}{'#' + anchor if anchor else ''})"

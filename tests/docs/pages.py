@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CARDS = sorted((ROOT / "src" / "scaseg" / "builtin").rglob("README.md"))  # of models
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *CARDS]
 WRITTEN = [page for page in PAGES if page.name != "log.md"]  # the log tells of what was, too
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from PIL import Image
 
 from scaseg.cli import _parser
 from scaseg.cli.keys import split_keys, unknown_key
@@ -79,6 +80,7 @@ with_python = [page for page in WRITTEN[1:] if python_blocks(page.read_text("utf
 @pytest.mark.parametrize("page", with_python, ids=named)  # README has a test of its own
 def test_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (64, 48)).save("photo.jpg")  # what pages call a reader's own
     names = {}
     for block in python_blocks(page.read_text(encoding="utf-8")):
         exec(compile(block, str(page), "exec"), names)

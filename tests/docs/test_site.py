@@ -33,6 +33,12 @@ def test_every_page_is_there(built):
         assert (built / f"{name}.html").is_file()
 
 
+def test_the_card_of_the_built_in_model_is_a_page(built):
+    page = (built / "builtin_model.html").read_text(encoding="utf-8")
+    assert "license: apache-2.0" not in page
+    assert 'href="builtin_model.html"' in (built / "index.html").read_text(encoding="utf-8")
+
+
 def test_formulae_are_mathml(built):
     page = (built / "mathematics.html").read_text(encoding="utf-8")
     assert page.count("<math ") > 150

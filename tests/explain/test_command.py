@@ -122,7 +122,6 @@ def test_nothing_is_overwritten(place, capsys):
         ("photo.png --model dot --point 1,1 --classes", "--point and --classes; give"),
         ("photo.png --model none --point 1,1", "context is 'none'"),
         ("photo.png --model nothing --point 1,1", "no such folder"),
-        ("photo.png --point 1,1", "--model: none; give"),
         ("not.png --model dot --point 1,1", "not an image"),
         ("gone.png --model dot --point 1,1", "no such file"),
         ("--model dot --point 1,1", "IMAGE: none; give"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from scaseg.config import IMAGENET_MEAN, IMAGENET_STD, ModelConfig
 from scaseg.config.model import MOST_CLASSES
@@ -85,8 +86,22 @@ def build_model(config: ModelConfig) -> Segmenter:
 
 def _outline(config: ModelConfig) -> Segmenter:
     """The network without its weights: the shapes alone, in no memory."""
-    with torch.device("meta"):
+    with torch.device("meta"), _NoDraws():
         return _assemble(config)
+
+
+class _NoDraws(TorchFunctionMode):
+    """Leaves random numbers out: for tensors without memory, torch would import its compiler."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"]
+        if function in (torch.Tensor.normal_, torch.Tensor.uniform_):
+            return args[0]
+        return function(*args, **kwargs)
 
 
 def _assemble(config: ModelConfig) -> Segmenter:
@@ -106,7 +121,13 @@ def check_model(config: ModelConfig) -> None:
 
 
 def load_model(folder: str | Path) -> Segmenter:
-    """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode."""
+    """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode.
+
+    Or a built-in one by its name; a folder of that name in the working folder comes first.
+
+    >>> load_model("outdoor").config.classes[:3]
+    ('sky', 'tree', 'road')
+    """
     folder = find_model(folder)
     config = read_config(folder)
     try:

@@ -60,8 +60,9 @@ def _parser() -> Parser:
         prog="scaseg",
         description="Scene segmentation with selective context: every neuron takes its context "
         "from all the others, weighted by coefficients predicted from the image.",
-        epilog="example: scaseg train recipes/own_folder.yaml --data photos --out runs/first; "
-        "COMMAND --help has more",
+        epilog="example: scaseg predict photo.jpg --overlay; that is by the built-in model of "
+        "outdoor scenes, scaseg train recipes/own_folder.yaml --data photos --out runs/first makes "
+        "one of yours; COMMAND --help has more",
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -10,11 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.loading import find
+from scaseg.cli.loading import add_model, find, say_builtin
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 from scaseg.cli.places import check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
+from scaseg.model_folder import is_builtin
 
 
 def add_evaluate(add: Callable[..., Parser]) -> None:
@@ -25,11 +26,10 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
         description="Judge a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
         "labels' own resolution. Unlabelled pixels never count; classes that do not occur are n/a.",
         epilog="example: scaseg evaluate --model runs/first --data photos --split test --out "
-        "runs/first/test; labels are read as in training (--data.label_map and so on change that)",
+        "runs/first/test; labels are read as in training (--data.label_map and so on change that); "
+        "without --model the built-in one is judged, on --data with its classes",
     )
-    parser.add_argument(
-        "--model", metavar="MODEL", required=True, help="a run folder, or one by save_pretrained"
-    )
+    add_model(parser)
     parser.add_argument("--data", metavar="DIR", help="the data (those of the training run)")
     parser.add_argument(
         "--split", metavar="NAME", help="train, val, test or all (test, else val, else held out)"
@@ -54,6 +54,8 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         if options.out is not None:
             check_folder("--out", options.out)
         folder = find("--model", options.model)  # before Lightning: it is quick to refuse
+        if is_builtin(folder) and options.data is None and "data.root" not in options.config_keys:
+            raise ValueError("--data: nothing; the built-in model has none, say where yours are")
     except ValueError as fault:
         parser.error(str(fault))
 
@@ -84,6 +86,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         # an --out that cannot be is refused now, not after the work
         writes = options.out is not None and is_first_process()
         with folder_lock(options.out) if writes else nullcontext():
+            say_builtin(options.model, quiet=quiet)
             if not quiet:
                 print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
             with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.loading import find, load
+from scaseg.cli.loading import add_model, find, load, say_builtin
 from scaseg.cli.parser import Parser, positive
 from scaseg.cli.places import check_file
 
@@ -29,11 +29,12 @@ def add_explain(add: Callable[..., Parser]) -> None:
         "where one model is wrong and another right, and what that one looked at. Points are "
         "pixels of the upright photograph, origin top left.",
         epilog="example: scaseg explain photo.jpg --model runs/first --point 120,80 --point 40,200 "
-        "--out why.png; two models: scaseg explain photo.jpg --label photo.png --compare "
-        "runs/none runs/sca --out why.png, or --data DIR for a page of the most telling images",
+        "--out why.png; without --model the built-in one is asked; two models: scaseg explain "
+        "photo.jpg --label photo.png --compare runs/none runs/sca --out why.png, or --data DIR for "
+        "a page of the most telling images",
     )
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="a photograph")
-    parser.add_argument("--model", metavar="MODEL", help="a run folder, or one by save_pretrained")
+    add_model(parser)
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="where the figure goes (.png .pdf .svg .npz)"
     )
@@ -80,11 +81,11 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
     try:
         kind = _format(options)
         _check_combination(options)
-        for folder in options.compare or [options.model]:  # before torch: it is quick to refuse
-            find("--model" if options.compare is None else "--compare", folder)
         if options.compare is None:
-            figure = _maps(options, kind)
+            figure = _maps(options, kind, find("--model", options.model))
         else:
+            for folder in options.compare:  # before torch: it is quick to refuse
+                find("--compare", folder)
             from scaseg.cli.explain_compare import comparison_page
 
             figure = comparison_page(options)
@@ -132,8 +133,6 @@ def _check_combination(options: argparse.Namespace) -> None:
                 raise ValueError(f"{name}: goes with --compare MODEL_A MODEL_B; leave it out")
         if options.image is None:
             raise ValueError("IMAGE: none; give a photograph")
-        if options.model is None:
-            raise ValueError("--model: none; give a run folder, or one by save_pretrained")
         if len(given) != 1:
             came = " and ".join(given) or "none"
             raise ValueError(f"--point: {came}; give --point X,Y, --grid RxC or --classes")
@@ -153,7 +152,7 @@ def _check_combination(options: argparse.Namespace) -> None:
             raise ValueError(f"{name}: goes with --data, not with IMAGE; leave it out")
 
 
-def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
+def _maps(options: argparse.Namespace, kind: str, folder: Path) -> Figure | None:
     from scaseg.data.files import read_image
     from scaseg.explain import (
         class_maps,
@@ -182,8 +181,9 @@ def _maps(options: argparse.Namespace, kind: str) -> Figure | None:
             check_point(point, image.shape[:2])
         except ValueError as fault:
             raise ValueError(f"--{fault}") from fault
-    model = load("--model", options.model, options.device)
+    model = load("--model", folder, options.device)
     maps = class_maps(model, image) if options.classes else dependency_maps(model, image, points)
+    say_builtin(options.model, quiet=options.quiet)
     if kind == "npz":
         save_maps(maps, options.out)
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.loading import find, load
+from scaseg.cli.loading import add_model, find, load, say_builtin
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.places import cannot_be_written, check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
@@ -31,8 +31,9 @@ def add_predict(add: Callable[..., Parser]) -> None:
         "photograph's exact size (upright, as its EXIF says) whose values are the classes, in the "
         "model's order. Sub-folders of a folder are kept. Files appear whole or not at all, the "
         "PNG last; nothing is overwritten unless you say so.",
-        epilog="example: scaseg predict photos --model runs/first --out predictions --overlay; "
-        "after an interruption add --skip-existing",
+        epilog="example: scaseg predict photos --model runs/first --out labels --overlay; in the "
+        "simplest case scaseg predict photo.jpg, by the built-in model, into predictions/; after "
+        "an interruption add --skip-existing",
     )
     parser.add_argument(
         "images",
@@ -40,10 +41,14 @@ def add_predict(add: Callable[..., Parser]) -> None:
         metavar="IMAGES",
         help="photographs, folders of them (with all below), or patterns such as 'a/*/*.jpg'",
     )
+    add_model(parser)
     parser.add_argument(
-        "--model", metavar="MODEL", required=True, help="a run folder, or one by save_pretrained"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("predictions"),
+        help="where results go (%(default)s)",
     )
-    parser.add_argument("--out", metavar="DIR", required=True, type=Path, help="where results go")
     group = parser.add_argument_group("what is written beside the label map")
     group.add_argument(
         "--overlay",
@@ -139,7 +144,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
             record.check_replaced(photograph.name for photograph in photographs())
         else:
             record.check()
-        model = load("--model", options.model, options.device)
+        model = load("--model", folder, options.device)
         check_windows(how, model, quiet=options.quiet)
     except ValueError as fault:
         parser.error(str(fault))
@@ -148,6 +153,11 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         for photograph in photographs()
         if not (options.skip_existing and outputs.is_done(photograph.name))
     )
+
+    def begin() -> None:  # not before: what is refused is answered with one line
+        say_builtin(options.model, quiet=options.quiet)
+        record.begin()
+
     try:
         with _bar(to_do, shown=not options.quiet) as progress:
             tally = predict_files(
@@ -162,7 +172,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
                     options.max_pixels,
                     options.skip_bad,
                 ),
-                on_begin=record.begin,
+                on_begin=begin,
                 on_bad=_say,
                 on_done=progress,
             )

@@ -1,0 +1,145 @@
+r"""Finish the built-in model after its files were copied there: what its card and config say.
+
+    scaseg evaluate --data stanford_background --split test --device cpu --json \
+        > src/scaseg/builtin/outdoor/metrics.json
+    python docs/site/model_card.py
+
+Writes the tables between the card's marks from metrics.json and config.json, and takes out of the
+latter what nobody else has: paths of the machine that trained it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from math import prod
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from scaseg.config import describe
+
+FOLDER = Path(__file__).parents[2] / "src" / "scaseg" / "builtin" / "outdoor"
+CARD, METRICS, CONFIG, WEIGHTS = "README.md", "metrics.json", "config.json", "model.safetensors"
+# what the classes look like outdoors; a model that brings colours of its own keeps them
+COLOURS = {
+    "sky": (142, 201, 240),
+    "tree": (46, 125, 50),
+    "road": (138, 138, 148),
+    "grass": (164, 214, 94),
+    "water": (31, 95, 196),
+    "building": (217, 101, 59),
+    "mountain": (123, 90, 69),
+    "foreground": (217, 56, 127),
+}
+DATA = "stanford_background"  # what its data are called, wherever they lie
+MEANS = {"PPA/aAcc": "PPA", "CAA/mAcc": "CAA", "mIoU": "mIoU"}
+# settings that say nothing about the model
+ASIDE = {"data.root", "data.cache", "data.cache_dir", "data.check", "model.palette"}
+ASIDE |= {"training.checkpoint_every", "training.checkpoint_minutes", "training.loggers"}
+
+
+def metrics_table(metrics: dict[str, Any], weights: Path) -> str:
+    """What `evaluate --json` printed, and how large the model is."""
+    millions, size = count_weights(weights) / 1e6, weights.stat().st_size / 1e6
+    means = (f"{name} **{metrics[key]:.1f}**" for name, key in MEANS.items())
+    lines = [
+        f"{metrics['images']} test photographs: {', '.join(means)}.",
+        "",
+        f"{millions:.1f} million weights, {size:.1f} MB.",
+        "",
+        "| class | accuracy | IoU |",
+        "|---|---|---|",
+    ]
+    for name, scores in metrics["per_class"].items():
+        lines.append(f"| {name} | {scores['accuracy']:.1f} | {scores['IoU']:.1f} |")
+    return "\n".join(lines)
+
+
+def count_weights(path: Path) -> int:
+    """How many numbers were learned, by the header of a safetensors file."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    aside = ("running_mean", "running_var", "num_batches_tracked", "__metadata__")
+    return sum(prod(of["shape"]) for name, of in header.items() if not name.endswith(aside))
+
+
+def training_table(training: dict[str, Any]) -> str:
+    """The settings of a run that are not the usual ones, and what was chosen by validation."""
+    lines = ["| setting | value | what for |", "|---|---|---|"]
+    for key, usual, _, about in describe():
+        section, name = key.split(".")
+        value = training["recipe"].get(section, {}).get(name, usual)
+        usual = list(usual) if isinstance(usual, tuple) else usual
+        if value != usual and section != "machine" and key not in ASIDE:
+            lines.append(f"| `{key}` | `{value}` | {about} |")
+    if best := training.get("best"):
+        score = f"mIoU {100 * best['mIoU']:.1f} on the photographs held out for choices"
+        lines += ["", f"Kept: the weights after epoch {best['epoch']}, {score}."]
+    return "\n".join(lines)
+
+
+def with_part(card: str, name: str, made: str) -> str:
+    """Put something between two marks of a card."""
+    begin, end = f"<!-- begin {name} -->\n\n", f"\n\n<!-- end {name} -->"
+    found = re.fullmatch(f"(.*{begin}).*({end}.*)", card, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{CARD} lacks the marks <!-- begin {name} --> and <!-- end {name} -->")
+    return f"{found[1]}{made}{found[2]}"
+
+
+def finished_card(folder: Path, config: dict[str, Any]) -> str:
+    """The card of a model, its tables made from the files beside it."""
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    card = (folder / CARD).read_text(encoding="utf-8")
+    card = with_part(card, "metrics", metrics_table(metrics, folder / WEIGHTS))
+    return with_part(card, "training", training_table(config["training"]))
+
+
+def finished_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A config without paths, with colours for its classes."""
+    config = without_paths(config)
+    config["training"]["recipe"]["data"]["root"] = DATA
+    if config["palette"] is None:
+        config["palette"] = [list(COLOURS[name]) for name in config["classes"]]
+    return config
+
+
+def without_paths(value: Any) -> Any:
+    """Leave only the last name of every absolute path, at any depth.
+
+    >>> without_paths({"root": "/home/me/photos", "scale": [0.5, 2]})
+    {'root': 'photos', 'scale': [0.5, 2]}
+    """
+    if isinstance(value, dict):
+        return {key: without_paths(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    if isinstance(value, str):
+        for kind in (PurePosixPath, PureWindowsPath):
+            if kind(value).is_absolute():
+                return kind(value).name
+    return value
+
+
+def as_text(config: dict[str, Any]) -> str:
+    """The text of config.json, as save_pretrained writes it."""
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+
+
+def main(folder: Path = FOLDER) -> None:
+    """Finish the files of one model; nothing is written where one of them is wrong."""
+    try:
+        config = finished_config(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        card = finished_card(folder, config)
+    except (OSError, ValueError, KeyError) as fault:
+        sys.exit(f"error: {folder}: {fault!r}; copy the model, then evaluate it into {METRICS}")
+    (folder / CONFIG).write_text(as_text(config), encoding="utf-8")
+    (folder / CARD).write_text(card, encoding="utf-8")
+    for name in (CARD, METRICS, CONFIG, WEIGHTS):
+        (folder / name).chmod(0o644)  # a wheel keeps what it finds, and others must read it
+    print(f"wrote {folder / CARD} and {folder / CONFIG}")
+
+
+if __name__ == "__main__":
+    main()
