@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: setup demo check test test-gpu bench docs audit clean
+.PHONY: setup demo check test test-gpu bench docs results audit clean
 
 setup: $(READY)
 
@@ -43,6 +43,10 @@ $(DOCS_READY): $(READY)
 
 docs: $(DOCS_READY)
 	$(BIN)/python docs/site/build.py
+
+# Tables, plots and the marked places of pages, from the CSVs in docs/results; ARGS=--check looks only
+results: $(READY)
+	$(BIN)/python docs/results/build.py $(ARGS)
 
 # Known vulnerabilities of the pinned versions; asks a public service, so it is no part of CI.
 # --strict: what could not be looked up is a failure, not "no known vulnerabilities found"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scaseg.training.comparing.statistics import METRICS, Difference, Summary
+from scaseg.training.comparing.statistics import METRICS, Difference, Pair, Summary
 from scaseg.training.rows import write_rows
 from scaseg.whole_files import whole_file
 
@@ -39,12 +39,25 @@ def markdown(summaries: Sequence[Summary]) -> str:
             "|---|---|---|---|---|---|",
         ]
         lines += [_differences(row) for row in others]
-        lines += [
-            "",
-            "Differences paired by seed"
-            f"{' and fold' if counted == 'folds' else ''}, with 95 % confidence intervals "
-            f"(Student's t over {counted}).",
-        ]
+        lines += ["", f"{_paired_by(counted)}."]
+    return "\n".join([*lines, ""])
+
+
+def pairs_markdown(pairs: Sequence[Pair], counted: str) -> str:
+    """Every pair of variants and its difference in mIoU, as a table for people."""
+    lines = [
+        f"| pair | {counted} | mIoU | p | p, Holm |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {pair.second} against {pair.first} | {pair.difference.n} | "
+            f"{with_interval(pair.difference)} | {chance(pair.difference.p)} | "
+            f"{chance(pair.holm)} |"
+            for pair in pairs
+        ),
+        "",
+        f"{_paired_by(counted)}; the last column is corrected, after Holm, for the number of "
+        f"pairs in this table ({len(pairs)}).",
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -80,14 +93,28 @@ def _differences(row: Summary) -> str:
     for metric in METRICS:
         found = row.difference[metric]
         assert found is not None  # a row that is paired in one metric is in all
-        cell = f"{found.mean:+.2f}"
-        if found.low is not None:
-            cell += f" [{found.low:+.2f}, {found.high:+.2f}]"
-        cells.append(cell)
+        cells.append(with_interval(found))
     last = row.difference["mIoU"]
     assert last is not None
-    p = "n/a" if last.p is None else "< 0.001" if last.p < 0.001 else f"{last.p:.3f}"
-    return f"| {row.name} | {last.n} | {' | '.join(cells)} | {p} |"
+    return f"| {row.name} | {last.n} | {' | '.join(cells)} | {chance(last.p)} |"
+
+
+def with_interval(found: Difference) -> str:
+    """A difference and, where there is one, its confidence interval."""
+    said = f"{found.mean:+.2f}"
+    return said if found.low is None else f"{said} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def chance(p: float | None) -> str:
+    """A p value for people."""
+    return "n/a" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _paired_by(counted: str) -> str:
+    by = "seed and fold" if counted == "folds" else "seed"
+    return (
+        f"Differences paired by {by}, with 95 % confidence intervals (Student's t over {counted})"
+    )
 
 
 def _averaged(counted: str) -> str:

@@ -1,0 +1,1 @@
+"""How the pages of results are made from the CSVs beside them."""

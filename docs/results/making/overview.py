@@ -1,0 +1,150 @@
+"""The texts of marks that bring several studies together: README's table, the overview."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from making.blocks import apart, verdict
+from making.marks import NOT_YET, Page, maker
+from making.studies import Study, in_order
+from scaseg.training.comparing.results import RESULTS
+from scaseg.training.comparing.tables import TABLE, with_interval
+
+SCENES = {
+    "context_scenes/global": "context scenes, global",
+    "context_scenes/selective": "context scenes, selective",
+}
+PHOTOGRAPHS = {"stanford_background_folds": "Stanford Background", "camvid": "CamVid"}
+PAGES = {
+    "context_scenes/global": "experiments/context_scenes.md",
+    "context_scenes/selective": "experiments/context_scenes.md",
+    "stanford_background_folds": "results/stanford_background_folds.md",
+    "camvid": "results/index.md#camvid",
+    "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
+}
+# runs at full length, one seed: what `evaluate --json` printed
+FULL_LENGTH = {
+    "none": "none",
+    "average": "average",
+    "sca": "sca",
+    "sca_tta": "sca, `--tta`",
+    "curve": "sca, a tenth held out, best epoch",
+}
+
+
+@maker("contexts")
+def contexts(page: Page) -> str:
+    """Every context on every data set: mIoU, mean and standard error."""
+    columns = SCENES | PHOTOGRAPHS
+    known = {name: page.studies[name] for name in columns if name in page.studies}
+    names = in_order(name for study in known.values() for name in study.names)
+    lines = [f"| context | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
+    for context in sorted(names, key=lambda name: ":" in name):  # variants with options last
+        cells = " | ".join(_score(known.get(name), context) for name in columns)
+        label = " ".join(f"`{part}`" for part in context.split(":"))  # a long one can be broken
+        lines.append(f"| {label} | {cells} |")
+    counts: dict[str, list[str]] = {}
+    for name, study in known.items():
+        counts.setdefault(_counts(study), []).append(columns[name])
+    said = ", over ".join(f"{count} ({'; '.join(titles)})" for count, titles in counts.items())
+    return "\n".join([*lines, "", f"Test mIoU, mean ± standard error over {said}."])
+
+
+def _score(study: Study | None, context: str) -> str:
+    if study is None:
+        return "not measured yet"
+    for one in study.summaries:
+        if one.name == context:
+            error = one.error["mIoU"]
+            return f"{one.mean['mIoU']:.2f}" + ("" if error is None else f" ± {error:.2f}")
+    return "not run"
+
+
+def _counts(study: Study) -> str:
+    n = max(one.n for one in study.summaries)
+    runs = len(study.rows)
+    return f"{n} {study.counted}" + (f" with {runs} runs" if study.counted == "folds" else "")
+
+
+@maker("differences")
+def differences(page: Page) -> str:
+    """What a context adds on photographs, with intervals, and what is told apart."""
+    lines = []
+    for name, title in PHOTOGRAPHS.items():
+        study = page.studies.get(name)
+        label = f"[{title}]({page.link(page.root / 'docs' / PAGES[name])})"
+        if study is None:
+            lines.append(f"- {label}: not measured yet.")
+            continue
+        first, *others = study.summaries
+        parts = []
+        for one in others:
+            found = one.difference["mIoU"]
+            if found is not None:
+                parts.append(f"`{one.name}` {with_interval(found)} ({verdict(found)})")
+        lines.append(
+            f"- {label}: `{first.name}` {first.mean['mIoU']:.2f} mIoU; against it "
+            f"{', '.join(parts)}. {apart(study)}"
+        )
+    return "\n".join(lines)
+
+
+@maker("overview")
+def overview(page: Page) -> str:
+    """All studies: runs, machine, judged on, raw rows."""
+    lines = [
+        "| study | variants | runs | judged on | machine | raw rows |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, study in page.studies.items():
+        splits = sorted({row["split"] for row in study.rows})
+        judged = splits[0] if len(splits) == 1 else f"{splits[0]}, and so on"
+        machines = " and ".join(sorted({row["device"] for row in study.rows}))
+        rows = f"[results.csv]({page.link(study.folder / RESULTS)})"
+        there = page.root / "docs" / PAGES[name] if name in PAGES else study.folder / TABLE
+        title = f"[{name}]({page.link(there)})"
+        lines.append(
+            f"| {title} | {len(study.names)} | {len(study.rows)} | {judged} | {machines} | {rows} |"
+        )
+    return "\n".join(lines) if page.studies else NOT_YET
+
+
+@maker("full-length")
+def full_length(page: Page) -> str:
+    """The runs by the paper's recipe at full length: scores and IoU of each class."""
+    folder = page.root / "docs" / "results" / "stanford_background"
+    found = {label: _json(folder / f"{name}.json") for name, label in FULL_LENGTH.items()}
+    found = {label: facts for label, facts in found.items() if facts is not None}
+    return _per_class("context", found) if found else NOT_YET
+
+
+@maker("built-in")
+def built_in(page: Page) -> str:
+    """The built-in model's scores, as `scaseg evaluate --json` printed them."""
+    found = _json(page.root / "src" / "scaseg" / "builtin" / "outdoor" / "metrics.json")
+    return _per_class("model", {"outdoor": found}) if found else NOT_YET
+
+
+def _per_class(what: str, found: dict[str, dict[str, Any]]) -> str:
+    classes = list(next(iter(found.values()))["per_class"])
+    lines = [
+        f"| {what} | PPA/aAcc | CAA/mAcc | mIoU | {' | '.join(classes)} |",
+        "|---" * (4 + len(classes)) + "|",
+    ]
+    for label, facts in found.items():
+        values = [facts[name] for name in ("PPA", "CAA", "mIoU")]
+        values += [facts["per_class"][name]["IoU"] for name in classes]
+        cells = " | ".join("n/a" if value is None else f"{value:.1f}" for value in values)
+        lines.append(f"| {label} | {cells} |")
+    return "\n".join(lines)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as fault:
+        raise ValueError(f"{path}: not JSON ({fault}); write it again") from fault

@@ -1,0 +1,156 @@
+"""Plots of options: mean and spread along one of them, and all variants against the first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from making.paper import LETTERS
+from making.studies import Study
+from scaseg.figures import BLUE, DARK, GREY, LIGHT
+from scaseg.training.comparing.statistics import Summary, values_of
+from scaseg.training.comparing.tables import with_interval
+
+Runs = Mapping[tuple[int | None, int], float]  # by fold and seed
+Bar = tuple[float, float, float]  # middle, low, high
+FONT = 10
+
+
+def write_axes(study: Study, options: Sequence[str], path: Path) -> None:
+    """Draw mIoU over the values of each option, and below it the differences to the first."""
+    FigureCanvasAgg(axes_figure(study, options)).print_png(str(path))
+
+
+def axes_figure(study: Study, options: Sequence[str]) -> Figure:
+    """Above every run and the mean ± standard error; below every pair and its 95 % interval."""
+    found = {option: study.along(option) for option in options}
+    ratios = [0.8 + len(values) for values in found.values()]
+    figure = Figure(figsize=(9, 6), layout="constrained", dpi=120)
+    panels = figure.subplots(2, len(found), squeeze=False, width_ratios=ratios, sharey="row")
+    base = values_of(study.rows, study.names[0], "mIoU")
+    for column, (option, values) in enumerate(found.items()):
+        above, below = panels[0][column], panels[1][column]
+        runs = {value: values_of(study.rows, one.name, "mIoU") for value, one in values.items()}
+        gains = {
+            value: {place: own[place] - base[place] for place in own if place in base}
+            for value, own in runs.items()
+        }
+        means = {value: _mean(one) for value, one in values.items()}
+        differences = {
+            value: bar
+            for value, one in values.items()
+            if one.name != study.names[0] and (bar := _difference(one)) is not None
+        }
+        _points(above, runs, means, "{:.2f}")
+        below.axhline(0, color=DARK, linewidth=0.8, zorder=0)
+        _points(below, gains, differences, "{:+.2f}")
+        default = study.options[option]
+        ticks = [f"{value}\n(default)" if value == default else str(value) for value in values]
+        for panel in (above, below):
+            panel.set_xticks(range(len(values)), ticks, fontsize=FONT)
+            panel.set_xlim(-0.5, len(values) - 0.25)
+            panel.spines[["top", "right"]].set_visible(False)
+        letter = LETTERS.get(option)
+        name = f"${letter}$, `{option}`" if letter else f"`{option}`"
+        below.set_xlabel(name.replace("`", ""), fontsize=FONT)
+    panels[0][0].set_ylabel("mIoU, %", fontsize=FONT)
+    panels[1][0].set_ylabel(f"mIoU against {study.names[0]}", fontsize=FONT)
+    for row, title in enumerate(("every run, mean ± standard error", "every pair, 95 % interval")):
+        panels[row][0].set_title(title, fontsize=9, color=DARK, loc="left")
+    return figure
+
+
+def _points(axes: Axes, runs: Mapping[Any, Runs], bars: Mapping[Any, Bar], said: str) -> None:
+    """Runs as points, those of one fold and seed joined, and the bar of each value beside."""
+    for run in sorted({run for own in runs.values() for run in own}, key=str):
+        points = [(place, own[run]) for place, own in enumerate(runs.values()) if run in own]
+        axes.plot(*zip(*points, strict=True), color=GREY, linewidth=0.8, zorder=1)
+    for place, (value, own) in enumerate(runs.items()):
+        axes.plot([place] * len(own), list(own.values()), "o", color=LIGHT, markersize=5, zorder=2)
+        if value not in bars:
+            continue
+        middle, low, high = bars[value]
+        reach = [[middle - low], [high - middle]]
+        axes.errorbar(place + 0.16, middle, yerr=reach, fmt="D", color=BLUE, capsize=3, zorder=3)
+        axes.annotate(
+            said.format(middle),
+            (place + 0.16, middle),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=BLUE,
+            fontsize=FONT,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+
+
+def write_differences(study: Study, path: Path) -> None:
+    """Draw every variant's difference to the first."""
+    FigureCanvasAgg(differences_figure(study)).print_png(str(path))
+
+
+def differences_figure(study: Study) -> Figure:
+    """A line a variant: every pair of runs as a point, the mean with its 95 % interval."""
+    others = [one for one in study.summaries[1:] if one.difference["mIoU"] is not None]
+    base = values_of(study.rows, study.names[0], "mIoU")
+    figure = Figure(figsize=(9, 1.1 + 0.42 * len(others)), layout="constrained", dpi=120)
+    axes = figure.add_subplot()
+    axes.axvline(0, color=DARK, linewidth=0.8, zorder=0)
+    left, right = _limits([bar for one in others if (bar := _difference(one)) is not None])
+    said = []
+    for row, one in enumerate(others):
+        own, bar, found = values_of(study.rows, one.name, "mIoU"), _difference(one), one.difference
+        gains = [own[place] - base[place] for place in own if place in base]
+        axes.plot(gains, [row - 0.16] * len(gains), "o", color=LIGHT, markersize=5, zorder=2)
+        assert bar is not None  # of others
+        assert found["mIoU"] is not None
+        middle, low, high = bar
+        reach = [[middle - low], [high - middle]]
+        axes.errorbar(middle, row + 0.12, xerr=reach, fmt="D", color=BLUE, capsize=3, zorder=3)
+        said.append(with_interval(found["mIoU"]))
+        if not left < middle < right:  # beyond the picture; the numbers are at the right
+            edge, arrow = (left, "<") if middle < 0 else (right, ">")
+            axes.plot(edge, row + 0.12, arrow, color=BLUE, clip_on=False, zorder=3)
+    names = [one.name.replace(":", ", ") for one in others]
+    axes.set_yticks(range(len(others)), names, fontsize=FONT, parse_math=False)
+    axes.set_ylim(len(others) - 0.4, -0.6)  # the first on top
+    axes.set_xlim(left, right)
+    numbers = axes.twinx()
+    numbers.set_yticks(range(len(others)), said, fontsize=FONT, color=BLUE)
+    numbers.set_ylim(axes.get_ylim())
+    for panel in (axes, numbers):
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.6)
+    axes.set_xlabel(f"mIoU against {study.names[0]}", fontsize=FONT)
+    axes.set_title("every pair, and the mean with its 95 % interval", fontsize=9, color=DARK)
+    return figure
+
+
+def _limits(bars: Sequence[Bar]) -> tuple[float, float]:
+    """What to show: 0 and all intervals, but for those that would press the others together."""
+    reaches = [max(abs(low), abs(high)) for _, low, high in bars]
+    most = 5 * statistics.median_low(reaches)
+    shown = [bar for bar, reach in zip(bars, reaches, strict=True) if reach <= most]
+    left, right = min(0.0, *(low for _, low, _ in shown)), max(0.0, *(high for *_, high in shown))
+    margin = 0.15 * (right - left) or 1.0
+    return left - margin, right + margin
+
+
+def _mean(one: Summary) -> Bar:
+    middle, error = one.mean["mIoU"], one.error["mIoU"] or 0.0
+    return middle, middle - error, middle + error
+
+
+def _difference(one: Summary) -> Bar | None:
+    found = one.difference["mIoU"]
+    if found is None:
+        return None
+    low, high = (found.mean if end is None else end for end in (found.low, found.high))
+    return found.mean, low, high

@@ -1,0 +1,105 @@
+"""What was measured: a study is a folder with a results.csv, as `scaseg compare` leaves it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from scaseg import SelectiveContext
+from scaseg.build import CONTEXTS
+from scaseg.config import load_recipe
+from scaseg.training.comparing.jobs import described, key_of, read_variant
+from scaseg.training.comparing.results import RESULTS
+from scaseg.training.comparing.statistics import Pair, Summary, every_pair, summarise
+from scaseg.training.folder import RECIPE
+from scaseg.training.rows import Row, read_rows
+
+# what the others are compared with, where it is not the first of CONTEXTS
+FIRST = {"hyper_parameters": "sca"}
+OPTIONS = {
+    name: value.default for name, value in inspect.signature(SelectiveContext).parameters.items()
+}
+OPTIONS["score_std"] = 0.01  # what None stands for with one pair channel
+
+
+@dataclass(frozen=True)
+class Study:
+    """The rows of one results.csv; the first of its names is what the others are compared with."""
+
+    name: str
+    folder: Path
+    rows: list[Row]
+    names: list[str]
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        return summarise(self.rows, self.names)
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        return every_pair(self.rows, self.names)
+
+    @property
+    def counted(self) -> str:
+        """What is counted: folds or seeds."""
+        return self.summaries[0].counted
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """What the options of `sca` are where a variant does not say."""
+        recipe = self.folder / RECIPE
+        own = load_recipe(recipe).model.context_options if recipe.is_file() else {}
+        return OPTIONS | own
+
+    def along(self, option: str) -> dict[Any, Summary]:
+        """The variants of `sca` that differ in one option at most, by its value."""
+        found: dict[Any, Summary] = {}
+        for one in self.summaries:
+            variant = read_variant(one.name)
+            if variant.context == "sca" and set(variant.options) <= {option}:
+                found.setdefault(variant.options.get(option, self.options[option]), one)
+        return dict(sorted(found.items(), key=lambda item: _sortable(item[0])))
+
+
+def find_studies(root: Path) -> dict[str, Study]:
+    """Every study below a folder, by its path there."""
+    found = {}
+    for path in sorted(root.rglob(RESULTS)):
+        name = path.parent.relative_to(root).as_posix()
+        rows = read_rows(path)
+        keys = [key_of(row) for row in rows]
+        if doubled := next((key for key in keys if keys.count(key) > 1), None):
+            raise ValueError(f"{path}: {described(doubled)} has two rows; remove one")
+        if rows:
+            names = in_order(row["variant"] for row in rows)
+            names.sort(key=lambda one: one != FIRST.get(name))
+            found[name] = Study(name, path.parent, rows, names)
+    return found
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Variants as tables have them: by context, the plain one first, then by options and values.
+
+    >>> in_order(["dot", "sca:hidden=256", "sca:hidden=128", "none", "sca"])
+    ['none', 'sca', 'sca:hidden=128', 'sca:hidden=256', 'dot']
+    """
+    return sorted(dict.fromkeys(names), key=_place)
+
+
+def _place(name: str) -> tuple[Any, ...]:
+    variant = read_variant(name)
+    options = (
+        (list(OPTIONS).index(key), _sortable(value)) for key, value in variant.options.items()
+    )
+    return list(CONTEXTS).index(variant.context), *sorted(options)
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    """Numbers before words, numbers by size."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)
