@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from making.marks import NOT_YET, Page, maker, of_study
-from making.studies import Study
+from making.studies import Study, read_axis
 from scaseg.training.comparing.statistics import METRICS, Summary, holm
 from scaseg.training.comparing.tables import chance, with_interval
 
@@ -58,9 +58,10 @@ def paper(page: Page) -> str:
 
 @maker("axis")
 @of_study
-def axis(page: Page, study: Study, option: str) -> str:
+def axis(page: Page, study: Study, along: str) -> str:
     """One option of `sca` from value to value, the paper's figures beside ours."""
-    found, known = study.along(option), TUNED.get(option, {})
+    option, _ = read_axis(along)
+    found, known = study.along(along), TUNED.get(option, {})
     family = _Family(study, list(found.values()))
     letter = LETTERS.get(option, option)
     theirs = "paper, SIFT Flow: PPA / CAA / mIoU | " if known else ""
@@ -98,11 +99,11 @@ class _Family:
 
     def __init__(self, study: Study, members: Sequence[Summary]) -> None:
         self.first = study.names[0]
-        self.counted = study.counted
+        self.study = study
         self.found = {
-            one.name: one.difference["mIoU"]
+            one.name: difference
             for one in members
-            if one.name != self.first and one.difference["mIoU"] is not None
+            if one.name != self.first and (difference := study.difference(one)) is not None
         }
         chances = [found.p if found else None for found in self.found.values()]
         self.chances = dict(zip(self.found, holm(chances), strict=True))
@@ -113,17 +114,29 @@ class _Family:
 
     def cells(self, one: Summary) -> str:
         """All of a variant's row, from its name on."""
-        scores = " | ".join(_score(one, metric) for metric in METRICS)
+        scores = " | ".join(self.score(one, metric) for metric in METRICS)
         found = self.found.get(one.name)
         difference = with_interval(found) if found else ""
         p = chance(self.chances[one.name]) if found else ""
         return f"{one.name} | {one.runs} | {scores} | {difference} | {p} |"
 
+    def score(self, one: Summary, metric: str) -> str:
+        if self.study.adjusted is None:
+            return _score(one, metric)
+        found = self.study.adjusted[metric].get(one.name)
+        return f"{found.mean:.2f}" if found else _score(one, metric)
+
     @property
     def note(self) -> str:
+        how = f"Mean ± standard error over {self.study.counted}; differences paired"
+        if self.study.adjusted is not None:
+            how = (
+                "Means as if every variant had run in every fold (value = fold + variant, fitted "
+                "to all runs of this study); differences with the noise of all variants together"
+            )
         return (
-            f"Mean ± standard error over {self.counted}; differences paired, with 95 % intervals; "
-            f"p corrected, after Holm, for the {len(self.found)} differences of this table."
+            f"{how}, with 95 % intervals; p corrected, after Holm, for the {len(self.found)} "
+            "differences of this table."
         )
 
 

@@ -13,7 +13,7 @@ from making.studies import Study
 from scaseg.training.compare import PICTURE, draw
 from scaseg.training.comparing.results import RESULTS
 
-AXES = ("layers", "hidden")  # what the paper tunes
+AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
 WIDEST = 7  # variants in one compare.png
 ALT = {
     "axes.png": "mIoU over the values of an option, and differences to the default",

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from making.paper import LETTERS
-from making.studies import Study
+from making.studies import Study, read_axis
 from scaseg.figures import BLUE, DARK, GREY, LIGHT
 from scaseg.training.comparing.statistics import Summary, values_of
 from scaseg.training.comparing.tables import with_interval
@@ -29,23 +29,24 @@ def write_axes(study: Study, options: Sequence[str], path: Path) -> None:
 
 def axes_figure(study: Study, options: Sequence[str]) -> Figure:
     """Above every run and the mean ± standard error; below every pair and its 95 % interval."""
-    found = {option: study.along(option) for option in options}
+    found = {axis: study.along(axis) for axis in options}
     ratios = [0.8 + len(values) for values in found.values()]
     figure = Figure(figsize=(9, 6), layout="constrained", dpi=120)
     panels = figure.subplots(2, len(found), squeeze=False, width_ratios=ratios, sharey="row")
     base = values_of(study.rows, study.names[0], "mIoU")
-    for column, (option, values) in enumerate(found.items()):
+    for column, (axis, values) in enumerate(found.items()):
+        option, given = read_axis(axis)
         above, below = panels[0][column], panels[1][column]
         runs = {value: values_of(study.rows, one.name, "mIoU") for value, one in values.items()}
         gains = {
             value: {place: own[place] - base[place] for place in own if place in base}
             for value, own in runs.items()
         }
-        means = {value: _mean(one) for value, one in values.items()}
+        means = {value: _mean(study, one) for value, one in values.items()}
         differences = {
             value: bar
             for value, one in values.items()
-            if one.name != study.names[0] and (bar := _difference(one)) is not None
+            if one.name != study.names[0] and (bar := _difference(study, one)) is not None
         }
         _points(above, runs, means, "{:.2f}")
         below.axhline(0, color=DARK, linewidth=0.8, zorder=0)
@@ -57,11 +58,13 @@ def axes_figure(study: Study, options: Sequence[str]) -> Figure:
             panel.set_xlim(-0.5, len(values) - 0.25)
             panel.spines[["top", "right"]].set_visible(False)
         letter = LETTERS.get(option)
-        name = f"${letter}$, `{option}`" if letter else f"`{option}`"
-        below.set_xlabel(name.replace("`", ""), fontsize=FONT)
+        name = f"${letter}$, {option}" if letter else option
+        beside = "".join(f" ({key} = {value})" for key, value in given.items())
+        below.set_xlabel(name + beside, fontsize=FONT)
     panels[0][0].set_ylabel("mIoU, %", fontsize=FONT)
     panels[1][0].set_ylabel(f"mIoU against {study.names[0]}", fontsize=FONT)
-    for row, title in enumerate(("every run, mean ± standard error", "every pair, 95 % interval")):
+    means = "mean" if study.adjusted else "mean ± standard error"
+    for row, title in enumerate((f"every run, {means}", "every pair, 95 % interval")):
         panels[row][0].set_title(title, fontsize=9, color=DARK, loc="left")
     return figure
 
@@ -97,23 +100,24 @@ def write_differences(study: Study, path: Path) -> None:
 
 def differences_figure(study: Study) -> Figure:
     """A line a variant: every pair of runs as a point, the mean with its 95 % interval."""
-    others = [one for one in study.summaries[1:] if one.difference["mIoU"] is not None]
+    others = [one for one in study.summaries[1:] if study.difference(one) is not None]
     base = values_of(study.rows, study.names[0], "mIoU")
     figure = Figure(figsize=(9, 1.1 + 0.42 * len(others)), layout="constrained", dpi=120)
     axes = figure.add_subplot()
     axes.axvline(0, color=DARK, linewidth=0.8, zorder=0)
-    left, right = _limits([bar for one in others if (bar := _difference(one)) is not None])
+    left, right = _limits([bar for one in others if (bar := _difference(study, one)) is not None])
     said = []
     for row, one in enumerate(others):
-        own, bar, found = values_of(study.rows, one.name, "mIoU"), _difference(one), one.difference
+        own, found = values_of(study.rows, one.name, "mIoU"), study.difference(one)
+        bar = _difference(study, one)
         gains = [own[place] - base[place] for place in own if place in base]
         axes.plot(gains, [row - 0.16] * len(gains), "o", color=LIGHT, markersize=5, zorder=2)
         assert bar is not None  # of others
-        assert found["mIoU"] is not None
+        assert found is not None
         middle, low, high = bar
         reach = [[middle - low], [high - middle]]
         axes.errorbar(middle, row + 0.12, xerr=reach, fmt="D", color=BLUE, capsize=3, zorder=3)
-        said.append(with_interval(found["mIoU"]))
+        said.append(with_interval(found))
         if not left < middle < right:  # beyond the picture; the numbers are at the right
             edge, arrow = (left, "<") if middle < 0 else (right, ">")
             axes.plot(edge, row + 0.12, arrow, color=BLUE, clip_on=False, zorder=3)
@@ -143,13 +147,15 @@ def _limits(bars: Sequence[Bar]) -> tuple[float, float]:
     return left - margin, right + margin
 
 
-def _mean(one: Summary) -> Bar:
+def _mean(study: Study, one: Summary) -> Bar:
     middle, error = one.mean["mIoU"], one.error["mIoU"] or 0.0
+    if study.adjusted is not None and one.name in study.adjusted["mIoU"]:
+        middle, error = study.adjusted["mIoU"][one.name].mean, 0.0  # folds differ, variants do not
     return middle, middle - error, middle + error
 
 
-def _difference(one: Summary) -> Bar | None:
-    found = one.difference["mIoU"]
+def _difference(study: Study, one: Summary) -> Bar | None:
+    found = study.difference(one)
     if found is None:
         return None
     low, high = (found.mean if end is None else end for end in (found.low, found.high))

@@ -14,12 +14,22 @@ from scaseg.build import CONTEXTS
 from scaseg.config import load_recipe
 from scaseg.training.comparing.jobs import described, key_of, read_variant
 from scaseg.training.comparing.results import RESULTS
-from scaseg.training.comparing.statistics import Pair, Summary, every_pair, summarise
+from scaseg.training.comparing.statistics import (
+    METRICS,
+    Adjusted,
+    Difference,
+    Pair,
+    Summary,
+    adjusted,
+    every_pair,
+    summarise,
+)
 from scaseg.training.folder import RECIPE
 from scaseg.training.rows import Row, read_rows
 
 # what the others are compared with, where it is not the first of CONTEXTS
 FIRST = {"hyper_parameters": "sca"}
+ADJUSTED = {"hyper_parameters"}  # many variants in few folds: one noise for all of them
 OPTIONS = {
     name: value.default for name, value in inspect.signature(SelectiveContext).parameters.items()
 }
@@ -43,6 +53,20 @@ class Study:
     def pairs(self) -> list[Pair]:
         return every_pair(self.rows, self.names)
 
+    @cached_property
+    def adjusted(self) -> dict[str, dict[str, Adjusted]] | None:
+        """Of each metric, the variants as if all had run in all folds; None: they are paired."""
+        if self.name not in ADJUSTED:
+            return None
+        return {metric: adjusted(self.rows, self.names, metric) for metric in METRICS}
+
+    def difference(self, one: Summary) -> Difference | None:
+        """How much more mIoU a variant has than the first."""
+        if self.adjusted is None:
+            return one.difference["mIoU"]
+        found = self.adjusted["mIoU"].get(one.name)
+        return found.difference if found else None
+
     @property
     def counted(self) -> str:
         """What is counted: folds or seeds."""
@@ -55,14 +79,32 @@ class Study:
         own = load_recipe(recipe).model.context_options if recipe.is_file() else {}
         return OPTIONS | own
 
-    def along(self, option: str) -> dict[Any, Summary]:
-        """The variants of `sca` that differ in one option at most, by its value."""
+    def along(self, axis: str) -> dict[Any, Summary]:
+        """The variants of `sca` that differ in one option at most, by its value.
+
+        axis: an option, or OPTION:other=value where the others stand at other values than usual.
+        """
+        option, given = read_axis(axis)
         found: dict[Any, Summary] = {}
         for one in self.summaries:
             variant = read_variant(one.name)
-            if variant.context == "sca" and set(variant.options) <= {option}:
-                found.setdefault(variant.options.get(option, self.options[option]), one)
+            if variant.context != "sca" or not set(variant.options) <= {option, *given}:
+                continue
+            own = self.options | variant.options
+            without = own["layers"] == 0  # no layers: hidden says nothing
+            if all(own[key] == given[key] or (without and key == "hidden") for key in given):
+                found.setdefault(own[option], one)
         return dict(sorted(found.items(), key=lambda item: _sortable(item[0])))
+
+
+def read_axis(axis: str) -> tuple[str, dict[str, Any]]:
+    """An option, and what others are set to.
+
+    >>> read_axis("layers:hidden=128")
+    ('layers', {'hidden': 128})
+    """
+    option, _, rest = axis.partition(":")
+    return option, read_variant(f"sca:{rest}").options if rest else {}
 
 
 def find_studies(root: Path) -> dict[str, Study]:

@@ -2,6 +2,11 @@
 
 Runs of one fold share their test images, so seeds within a fold are no independent evidence: they
 are averaged first, and folds are what is counted. Without folds, seeds are.
+
+Two ways to a difference. `paired` looks at two variants alone, and asks nothing of the others: the
+right one for few variants in many folds. `adjusted` fits value = fold + variant to all of them, and
+takes the noise of all together: for many variants in few folds, where two pairs alone say nothing.
+It assumes that runs of all variants scatter alike.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+
+import numpy as np
 
 from scaseg.training.comparing.jobs import key_of
 from scaseg.training.comparing.student import quantile, two_sided_p
@@ -100,13 +107,60 @@ def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Diffe
     if not differences:
         return None
     units = list(_units(differences).values())
-    mean, error = statistics.fmean(units), _error(units)
+    return _interval(statistics.fmean(units), len(units), _error(units), len(units) - 1)
+
+
+def _interval(mean: float, n: int, error: float | None, freedom: int) -> Difference:
     if error is None:
-        return Difference(mean, len(units), None, None, None, None)
-    half = quantile(0.5 + CONFIDENCE / 2, len(units) - 1) * error
+        return Difference(mean, n, None, None, None, None)
+    half = quantile(0.5 + CONFIDENCE / 2, freedom) * error
     # no spread at all: equal for sure, or different for sure
-    p = two_sided_p(mean / error, len(units) - 1) if error else float(mean == 0)
-    return Difference(mean, len(units), error, mean - half, mean + half, p)
+    p = two_sided_p(mean / error, freedom) if error else float(mean == 0)
+    return Difference(mean, n, error, mean - half, mean + half, p)
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """A variant's mean as if it had run in all folds, and its difference to the first (or None)."""
+
+    mean: float
+    difference: Difference | None
+
+
+def adjusted(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], metric: str = "mIoU"
+) -> dict[str, Adjusted]:
+    """Fit value = fold + variant to everything; variants that share no fold with others are out.
+
+    What a variant with a single run has says nothing about noise, and adds nothing to it.
+    """
+    units = {name: _units(values_of(rows, name, metric)) for name in names}
+    connected, folds = [names[0]], set(units[names[0]])
+    while more := [name for name in names if name not in connected and folds & set(units[name])]:
+        connected += more
+        folds.update(*(units[name] for name in more))
+    order = [name for name in names if name in connected]
+    places = sorted(folds)
+    cells = [(name, fold) for name in order for fold in units[name]]
+    design = np.zeros((len(cells), len(places) + len(order) - 1))
+    for row, (name, fold) in enumerate(cells):
+        design[row, places.index(fold)] = 1
+        if name != order[0]:
+            design[row, len(places) + order.index(name) - 1] = 1
+    values = np.array([units[name][fold] for name, fold in cells])
+    inverse = np.linalg.inv(design.T @ design)
+    effects = inverse @ design.T @ values
+    freedom = len(cells) - design.shape[1]
+    noise = float(((values - design @ effects) ** 2).sum())
+    level = float(effects[: len(places)].mean())
+    found = {order[0]: Adjusted(level, None)}
+    for name, effect, own in zip(
+        order[1:], effects[len(places) :], np.diag(inverse)[len(places) :], strict=True
+    ):
+        error = math.sqrt(noise / freedom * own) if freedom else None
+        difference = _interval(float(effect), len(units[name]), error, freedom)
+        found[name] = Adjusted(level + float(effect), difference)
+    return found
 
 
 def every_pair(

@@ -1,0 +1,155 @@
+"""Why the paper's coefficients, read literally, do not train, and what keeps them safe.
+
+    python benchmarks/identity.py DATA WEIGHTS [--out FILE.csv] [--seeds 3] [--steps 400]
+
+DATA: photographs and label maps as `scaseg train` takes them; WEIGHTS: ImageNet weights of VGG16.
+With a_ij = s_i + t_j the context of neuron i is mean(c) + cov(t, c) / (s_i + mean(t)): a pole where
+s_i = -mean(t), and nothing keeps a score away from it. Here the backbone's features are computed
+once, and the block and a light head behind them are trained with the rates of the paper, for some
+activations and starts. Written for each: at which step the loss stopped being a number, how near a
+row's sum came to the pole (|s_i + mean(t)| over the mean of |a_ij|, the smallest of all neurons and
+steps), the largest gradient, and the accuracy on photographs that were kept apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import scaseg
+from scaseg.build import build_dataset
+from scaseg.config import DataConfig
+from scaseg.data.transforms import Fit, generator
+from scaseg.models import Segmenter
+from scaseg.nn.dependency import PredictedDependency
+from scaseg.training.rows import write_rows
+
+SIZE, BATCH, RATE, MOMENTUM, DECAY = 160, 4, 1e-2, 0.9, 5e-4
+TRAINED, KEPT = 120, 40  # photographs
+VARIANTS: dict[str, dict[str, Any]] = {
+    "sigmoid": {},
+    "exp": {"activation": "exp"},
+    "relu": {"activation": "relu"},
+    "identity, bias 0": {"activation": "identity", "score_bias": 0.0},
+    "identity, bias 1": {"activation": "identity"},
+    "identity, bias 10": {"activation": "identity", "score_bias": 10.0},
+    "identity, bias 1, bound 0.45": {"activation": "identity", "score_bound": 0.45},
+}
+Photograph = tuple[Tensor, Tensor]  # features (1, C, h, w), labels (1, h, w) of its neurons
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data")
+    parser.add_argument("weights")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=400)
+    options = parser.parse_args()
+    photographs, classes = features(options.data, options.weights)
+    rows = []
+    for name, settings in VARIANTS.items():
+        for seed in range(options.seeds):
+            row = {"variant": name, "seed": seed}
+            row |= trained(photographs, classes, settings, seed, options.steps)
+            rows.append(row)
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            if options.out is not None:
+                write_rows(options.out, rows)
+
+
+@torch.no_grad()
+def features(data: str, weights: str) -> tuple[list[Photograph], tuple[str, ...]]:
+    """What VGG16 sees of the first photographs, and the labels of its neurons."""
+    samples = build_dataset(DataConfig(root=data), "train")
+    assert samples.classes is not None
+    model = scaseg.create_model("vgg16", "none", "light", classes=8, backbone_weights=weights)
+    found = []
+    for index in range(min(TRAINED + KEPT, len(samples))):
+        sample = Fit(SIZE, SIZE)(samples[index], generator(0, 0, index))
+        example = scaseg.data.normalise(sample, model.config.mean, model.config.std)
+        seen, _ = model.backbone(example.image.unsqueeze(0), None)
+        height, width = seen.shape[-2:]
+        labels = example.labels[4::8, 4::8][:height, :width]  # of the pixel in a neuron's middle
+        found.append((seen, labels.unsqueeze(0)))
+    return found, tuple(samples.classes)
+
+
+def trained(
+    photographs: list[Photograph],
+    classes: tuple[str, ...],
+    settings: dict[str, Any],
+    seed: int,
+    steps: int,
+) -> dict[str, Any]:
+    """Train block and head, and say how that went."""
+    torch.manual_seed(seed)
+    model = scaseg.create_model("vgg16", "sca", "light", classes=classes, **settings).train()
+    learned = [*model.context.parameters(), *model.head.parameters()]
+    optimiser = torch.optim.SGD(learned, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+    draws = torch.Generator().manual_seed(seed)
+    nearest, steepest, ended = math.inf, 0.0, None
+    for step in range(1, steps + 1):
+        for group in optimiser.param_groups:
+            group["lr"] = RATE * (1 - (step - 1) / steps) ** 0.9
+        chosen = torch.randint(0, TRAINED, (BATCH,), generator=draws).tolist()
+        loss = torch.zeros(())
+        for index in chosen:  # one by one: their sizes differ
+            seen, labels = photographs[index]
+            nearest = min(nearest, margin(model, seen))
+            loss = loss + F.cross_entropy(scores(model, seen), labels, ignore_index=255) / BATCH
+        if not math.isfinite(loss.item()):
+            ended = step
+            break
+        optimiser.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.get_total_norm([w.grad for w in learned if w.grad is not None])
+        steepest = max(steepest, norm.item())
+        optimiser.step()
+    return {
+        "diverged_at_step": ended,
+        "nearest_to_the_pole": nearest,
+        "largest_gradient": steepest,
+        "loss": None if ended else loss.item(),
+        "accuracy": None if ended else accuracy(model, photographs[TRAINED:]),
+    }
+
+
+def scores(model: Segmenter, seen: Tensor) -> Tensor:
+    found: Tensor = model.head(torch.relu(model.context(seen)))
+    return found
+
+
+@torch.no_grad()
+def margin(model: Segmenter, seen: Tensor) -> float:
+    """How near the sum of a row is to 0, over the sum of its entries' sizes; 1: far away.
+
+    Own entries are among them here: one of hundreds.
+    """
+    dependency = model.context.dependency
+    assert isinstance(dependency, PredictedDependency)
+    everyone = torch.arange(seen.shape[-2] * seen.shape[-1])
+    rows = dependency.coefficients(seen, None, everyone, None)
+    return float((rows.sum(-1).abs() / rows.abs().sum(-1).clamp(min=1e-30)).min())
+
+
+@torch.no_grad()
+def accuracy(model: Segmenter, photographs: list[Photograph]) -> float:
+    """Per cent of the labelled neurons that are right."""
+    model.eval()
+    right = counted = 0
+    for seen, labels in photographs:
+        known = labels != 255
+        right += int((scores(model, seen).argmax(1) == labels)[known].sum())
+        counted += int(known.sum())
+    return 100 * right / max(1, counted)
+
+
+if __name__ == "__main__":
+    main()
