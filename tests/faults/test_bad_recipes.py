@@ -130,7 +130,8 @@ BAD = cases(
     row(
         "weights a device",
         "model: {backbone: mobilenet_v2, backbone_weights: /dev/zero}\n",
-        "backbone_weights: /dev/zero is not a file; give a safetensors file",
+        "backbone_weights: /dev/zero is neither a file nor a model; give imagenet, a safetensors "
+        "file, a run folder or a built-in model (outdoor)",
         ("train", "r.yaml", "--data", "data", "--out", "out"),
     ),
     *(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from scaseg import create_model
+from scaseg import create_model, load_model, save_pretrained
 from scaseg.models import weights
 
 
@@ -141,3 +141,44 @@ def test_offline_the_hub_is_given_up_at_once(monkeypatch, tmp_path):
 
 def unreachable(*args, **options):
     raise OSError("no route to host")
+
+
+def test_the_backbone_of_another_model(tmp_path):
+    other = create_model("tiny", "sca", "pointwise", classes=3, hidden=8)
+    save_pretrained(other, tmp_path / "saved")
+    model = create_model(
+        "tiny", "none", "pointwise", classes=5, backbone_weights=tmp_path / "saved"
+    )
+    theirs = other.backbone.state_dict()
+    assert theirs
+    for name, tensor in model.backbone.state_dict().items():
+        assert torch.equal(tensor, theirs[name]), name
+    assert not torch.equal(model.head.fc6.weight, other.head.fc6.weight)  # its head stays fresh
+
+
+def test_the_backbone_of_the_built_in_model():
+    ours, theirs = (
+        create_model("mobilenet_v2", "none", "light", classes=2, backbone_weights="outdoor"),
+        load_model("outdoor"),
+    )
+    for name, tensor in ours.backbone.state_dict().items():
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(tensor, theirs.backbone.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "outdoor",
+            "outdoor has the backbone mobilenet_v2, not vgg16; give imagenet, or --backbon",
+        ),
+        ("outdor", "outdor is neither a file nor a model; give imagenet, a safetensors file, a ru"),
+        ("x" * 300, "is neither a file nor a model"),
+        (".", r"\. is neither a file nor a model"),
+    ],
+)
+def test_what_has_no_such_backbone_is_refused(source, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        create_model("vgg16", classes=2, backbone_weights=source)

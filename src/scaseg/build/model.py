@@ -47,8 +47,9 @@ def create_model(
     """Build a segmentation network; the defaults are the paper's.
 
     classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
-    Hugging Face hub), or a safetensors file in torchvision's or timm's names. context_options go to
-    SelectiveContext: hidden, layers, activation, pair_channels, ...
+    Hugging Face hub), a safetensors file in torchvision's or timm's names, or a model whose
+    backbone is taken: "outdoor", a run folder. context_options go to SelectiveContext: hidden,
+    layers, activation, pair_channels, ...
 
     >>> import torch
     >>> model = create_model("mobilenet_v2", head="compact", classes=["sky", "tree", "road"])

@@ -44,8 +44,8 @@ def add_settings(parser: Parser) -> None:
     group.add_argument("--backbone", metavar="NAME", help="vgg16, mobilenet_v2 or tiny (vgg16)")
     group.add_argument(
         "--backbone-weights",
-        metavar="PATH",
-        help="imagenet, or a safetensors file (random weights)",
+        metavar="WHAT",
+        help="imagenet, a safetensors file, or a model: outdoor, a run folder (random weights)",
     )
     group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
     group.add_argument(

@@ -113,7 +113,8 @@ class NetworkConfig:
         "vgg16", "where features come from"
     )
     backbone_weights: str | None = setting(
-        None, "imagenet, a safetensors file, or null: start from random weights"
+        None,
+        "imagenet, a safetensors file, a model (outdoor, a run folder), or null: random weights",
     )
     context: Literal["none", "average", "sca", "dot"] = setting(
         "sca", "what neurons hear of others"

@@ -1,4 +1,4 @@
-"""Pretrained weights: from a file or the hub, in torchvision's or timm's names, into a model."""
+"""Pretrained weights: from the hub, a file in torchvision's or timm's names, or another model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
+from scaseg.model_folder import builtin_models, find_model
 from scaseg.models.backbones import mobilenet_v2
+from scaseg.models.saving import read_config
 from scaseg.tensor_files import DamagedError, read_tensors
 
 _log = logging.getLogger(__name__)
@@ -25,14 +27,19 @@ HUB = {"vgg16": "timm/vgg16.tv_in1k", "mobilenet_v2": "timm/mobilenetv2_100.ra_i
 
 
 def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str]:
-    """Initialise a segmenter's backbone (and an fcn head's fc6 and fc7) from ImageNet weights.
+    """Initialise a segmenter's backbone (and an fcn head's fc6 and fc7) from trained weights.
 
-    `source` is a safetensors file, or "imagenet" for the hub's. Returns the names of the layers
-    that were loaded, and logs them; everything that the backbone has must be in the file.
+    `source` is "imagenet" for the hub's, a safetensors file, or a model: a run folder, one by
+    save_pretrained, the name of a built-in one; of those the backbone is taken. Returns the names
+    of the layers that were loaded, and logs them; everything that the backbone has must be there.
     """
     check_source(name, source)
-    path = _download(name) if source == "imagenet" else Path(source)
-    state = RENAME[name](_read(path))
+    if _is_model(source):
+        path = find_model(source) / WEIGHTS
+        state = _of_backbone(_read(path))
+    else:
+        path = _download(name) if source == "imagenet" else Path(source)
+        state = RENAME[name](_read(path))
     backbone: nn.Module = model.backbone  # type: ignore[assignment]
     loaded = _fill(backbone, state, path, required=True)
     head: nn.Module = model.head  # type: ignore[assignment]
@@ -48,12 +55,35 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
 
 def check_source(name: str, source: str | Path) -> None:
     """Refuse what cannot be weights of a backbone, in no time."""
-    if name not in RENAME:
+    if _is_model(source):
+        try:
+            theirs = read_config(find_model(source)).backbone
+        except (ValueError, OSError) as fault:
+            known = ", ".join(builtin_models())
+            raise ValueError(
+                f"backbone_weights: {source} is neither a file nor a model; give imagenet, a "
+                f"safetensors file, a run folder or a built-in model ({known})"
+            ) from fault
+        if theirs != name:
+            raise ValueError(
+                f"backbone_weights: {source} has the backbone {theirs}, not {name}; give imagenet, "
+                f"or --backbone {theirs}"
+            )
+    elif name not in RENAME:
         raise ValueError(
             f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
         )
-    if source != "imagenet" and not Path(source).is_file():
-        raise ValueError(f"backbone_weights: {source} is not a file; give a safetensors file")
+
+
+def _is_model(source: str | Path) -> bool:
+    # not Path's own, which raises where a name is too long
+    return source != "imagenet" and not os.path.isfile(source)
+
+
+def _of_backbone(state: State) -> State:
+    """The backbone's part of a saved model."""
+    part = "backbone."
+    return {key.removeprefix(part): own for key, own in state.items() if key.startswith(part)}
 
 
 def _download(name: str) -> Path:
