@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +147,8 @@ def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 Runs = Mapping[tuple[int | None, int], float]  # by fold and seed
 Bar = tuple[float, float, float]  # middle, low, high
+SIDE_BY_SIDE = 7  # variants; more would make the picture wider than any page
+RUNS_TITLE, PAIRS_TITLE = "every run, mean ± standard error", "every pair, 95 % interval"
 
 
 def write_comparison(
@@ -152,19 +157,39 @@ def write_comparison(
     *,
     means: Mapping[str, Bar],
     differences: Mapping[str, Bar],
+    title: str = RUNS_TITLE,
 ) -> None:
     """Write the mIoU of each variant, and how far each is from the first."""
-    figure = comparison_figure(values, means=means, differences=differences)
+    figure = comparison_figure(values, means=means, differences=differences, title=title)
     FigureCanvasAgg(figure).print_png(str(path))
 
 
 def comparison_figure(
-    values: Mapping[str, Runs], *, means: Mapping[str, Bar], differences: Mapping[str, Bar]
+    values: Mapping[str, Runs],
+    *,
+    means: Mapping[str, Bar],
+    differences: Mapping[str, Bar],
+    title: str = RUNS_TITLE,
 ) -> Figure:
-    """Show every run as a point, with mean and spread; right, pairs of runs against the first.
+    """Show every run as a point, with mean and spread, and pairs of runs against the first.
 
     means: with their standard errors. differences: of the pairs, with their confidence intervals.
+    title: what the means are, where they are others. A few variants stand side by side; many, or
+    such with long names, have a line each.
     """
+    if len(values) <= SIDE_BY_SIDE:
+        figure = _side_by_side(values, means, differences, title)
+        if _names_have_room(figure):
+            return figure
+    return _line_by_line(values, means, differences, title)
+
+
+def _side_by_side(
+    values: Mapping[str, Runs],
+    means: Mapping[str, Bar],
+    differences: Mapping[str, Bar],
+    title: str,
+) -> Figure:
     paired = {name: values[name] for name in differences}
     width = 1.5 + 1.1 * len(values) + (1.5 + 1.1 * len(paired) if paired else 0)
     figure = Figure(figsize=(max(3.2, width), 4), layout="constrained", dpi=120)
@@ -172,18 +197,13 @@ def comparison_figure(
     panels = figure.subplots(1, len(shares), squeeze=False, width_ratios=shares)[0]
     _points(panels[0], values, means, "{:.1f}")
     panels[0].set(ylabel="mIoU, %")
-    panels[0].set_title("every run, mean ± standard error", fontsize=9, color=DARK)
+    panels[0].set_title(title, fontsize=9, color=DARK)
     if paired:
         first = next(iter(values))
-        base = values[first]
-        gains = {
-            name: {place: own[place] - base[place] for place in own if place in base}
-            for name, own in paired.items()
-        }
         panels[1].axhline(0, color=DARK, linewidth=0.8, zorder=0)
-        _points(panels[1], gains, differences, "{:+.2f}")
+        _points(panels[1], _gains(paired, values[first]), differences, "{:+.2f}")
         panels[1].set(ylabel=f"mIoU against {_name(first, ' ')}")
-        panels[1].set_title("every pair, 95 % interval", fontsize=9, color=DARK)
+        panels[1].set_title(PAIRS_TITLE, fontsize=9, color=DARK)
     return figure
 
 
@@ -212,6 +232,139 @@ def _points(axes: Axes, values: Mapping[str, Runs], bars: Mapping[str, Bar], sai
     axes.set_xticks(range(len(values)), [_name(name, "\n") for name in values])
     axes.set(xlim=(-0.5, len(values) - 0.2))
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _names_have_room(figure: Figure) -> bool:
+    """Whether no name touches the next, or takes the room of the points."""
+    figure.draw_without_rendering()
+    gap = figure.dpi * 5 / 72
+    for axes in figure.axes:
+        beside = axes.yaxis.label.get_window_extent()
+        below = [label.get_window_extent() for label in axes.get_xticklabels()]
+        if beside.y0 < 0 or beside.y1 > figure.bbox.y1:
+            return False
+        if max(box.height for box in below) > figure.bbox.height / 4:
+            return False
+        if any(right.x0 - left.x1 < gap for left, right in pairwise(below)):
+            return False
+    return True
+
+
+def _line_by_line(
+    values: Mapping[str, Runs],
+    means: Mapping[str, Bar],
+    differences: Mapping[str, Bar],
+    title: str,
+) -> Figure:
+    """A line a variant, the first on top, with its numbers: they are told where bars cannot."""
+    names = [_wrapped(name) for name in values]
+    parts = [name.split("\n") for name in names]
+    line = max(0.38, 0.05 + 0.17 * max(map(len, parts)))  # inches
+    width = 0.08 * max(len(part) for own in parts for part in own)
+    width += 10 if differences else 5.5  # the panels, and the numbers beside them
+    size = (width, 1.2 + line * len(values))
+    figure = Figure(figsize=size, layout="constrained", dpi=120)
+    panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
+    usual = statistics.median_low(middle for middle, _, _ in means.values())
+    _lines(panels[0], values, means, usual, _with_error)
+    panels[0].set_yticks(range(len(names)), names, fontsize=10, parse_math=False)
+    panels[0].set_xlabel("mIoU, %")
+    panels[0].set_title(title, fontsize=9, color=DARK)
+    if differences:
+        first = next(iter(values))
+        gains = _gains(values, values[first]) | {first: {}}
+        panels[1].axvline(0, color=DARK, linewidth=0.8, zorder=0)
+        _lines(panels[1], gains, differences, 0.0, _with_interval)
+        panels[1].set_yticks([])
+        panels[1].set_xlabel(_wrapped(f"mIoU against {first}"), parse_math=False)
+        panels[1].set_title(PAIRS_TITLE, fontsize=9, color=DARK)
+    return figure
+
+
+def _lines(
+    axes: Axes,
+    values: Mapping[str, Runs],
+    bars: Mapping[str, Bar],
+    centre: float,
+    said: Callable[[Bar], str],
+) -> None:
+    """Draw runs as points, a bar with its reach below them, and say it at the right."""
+    axes.set(xlim=_limits(values, bars, centre), ylim=(len(values) - 0.5, -0.5))
+    for row, (name, own) in enumerate(values.items()):
+        if row % 2 == 0:  # bands lead the eye from a name to its numbers
+            axes.axhspan(row - 0.5, row + 0.5, color=GREY, alpha=0.25, linewidth=0, zorder=-1)
+        points = list(own.values())
+        axes.plot(points, [row - 0.16] * len(own), "o", color=LIGHT, markersize=5, zorder=2)
+        _arrows(axes, row - 0.16, points, LIGHT)
+        if name not in bars:
+            continue
+        middle, low, high = bars[name]
+        reach, below = [[middle - low], [high - middle]], row + 0.16
+        axes.errorbar(
+            middle, below, xerr=reach, fmt="D", color=BLUE, capsize=3, markersize=5, zorder=3
+        )
+        _arrows(axes, below, [middle], BLUE)
+    numbers = axes.twinx()
+    numbers.set_ylim(axes.get_ylim())
+    written = [said(bars[name]) if name in bars else "" for name in values]
+    numbers.set_yticks(range(len(values)), written, fontsize=10, color=BLUE)
+    for panel in (axes, numbers):
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.6)
+
+
+def _limits(
+    values: Mapping[str, Runs], bars: Mapping[str, Bar], centre: float
+) -> tuple[float, float]:
+    """What to show: the centre and everything that does not press the rest together."""
+    reaches = {name: max(abs(end - centre) for end in bar) for name, bar in bars.items()}
+    most = _most(list(reaches.values()))
+    shown = [name for name in bars if reaches[name] <= most]
+    ends = [centre, *(end for name in shown for end in bars[name])]
+    points = [value for name in shown for value in values[name].values()]
+    most = _most([abs(value - centre) for value in points])
+    ends += [value for value in points if abs(value - centre) <= most]
+    margin = 0.08 * (max(ends) - min(ends)) or 1.0
+    return min(ends) - margin, max(ends) + margin
+
+
+def _most(reaches: Sequence[float]) -> float:
+    """How far is not too far: some times what is usual, and never less than three points."""
+    return max(3.0, 5 * statistics.median_low(reaches)) if reaches else 0.0
+
+
+def _arrows(axes: Axes, row: float, values: Sequence[float], colour: str) -> None:
+    """Point to what lies beyond the picture."""
+    left, right = axes.get_xlim()
+    across = axes.get_yaxis_transform()  # x as a share of the width
+    if any(value < left for value in values):
+        axes.plot(0.015, row, "<", color=colour, transform=across)
+    if any(value > right for value in values):
+        axes.plot(0.985, row, ">", color=colour, transform=across)
+
+
+def _gains(values: Mapping[str, Runs], base: Runs) -> dict[str, Runs]:
+    """Of each variant, what its runs have more than those of the same fold and seed."""
+    return {
+        name: {place: own[place] - base[place] for place in own if place in base}
+        for name, own in values.items()
+    }
+
+
+def _with_error(bar: Bar) -> str:
+    middle, low, high = bar
+    return f"{middle:.2f}" + (f" ± {high - middle:.2f}" if low < high else "")
+
+
+def _with_interval(bar: Bar) -> str:
+    middle, low, high = bar
+    return f"{middle:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if low < high else "")
+
+
+def _wrapped(variant: str) -> str:
+    """A variant as words, in lines that leave room for the picture."""
+    return textwrap.fill(variant.replace(":", ", "), 52, break_on_hyphens=False)
 
 
 def _name(variant: str, between: str) -> str:

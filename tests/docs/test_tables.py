@@ -180,7 +180,7 @@ def test_the_papers_tables_stand_beside_ours(measured):
     tuned = {name for name in PREDICTORS if "layers" in name or "hidden" in name}
     assert sorted(shown) == sorted({*PREDICTORS} - tuned)
     folder = measured / "docs" / "results" / "hyper_parameters"
-    assert {path.name for path in folder.glob("*.png")} == {"axes.png", "differences.png"}
+    assert {path.name for path in folder.glob("*.png")} == {"axes.png", "compare.png"}
 
 
 def test_words_follow_from_the_intervals(measured):
@@ -263,15 +263,6 @@ def test_any_number_of_variants_is_drawn(build, root, count):
         with Image.open(path) as picture:
             assert picture.width <= 2200, path
             assert picture.height <= 1000, path
-
-
-def test_one_that_collapsed_does_not_hide_the_others(build):
-    from making.plots import _limits
-
-    bars = [(0.1, -0.2, 0.4), (-0.3, -0.5, -0.1), (0, -1, 1)]
-    left, right = _limits(bars)
-    assert -1.5 < left < -1 < 1 < right < 1.5
-    assert _limits([*bars, (-40, -45, -35)]) == (left, right)
 
 
 def test_variants_have_one_order(build):

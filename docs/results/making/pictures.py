@@ -8,17 +8,15 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
-from making.plots import write_axes, write_differences
+from making.plots import write_axes, write_variants
 from making.studies import Study
-from scaseg.training.compare import PICTURE, draw
+from scaseg.training.compare import PICTURE
 from scaseg.training.comparing.results import RESULTS
 
 AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
-WIDEST = 7  # variants in one compare.png
 ALT = {
     "axes.png": "mIoU over the values of an option, and differences to the default",
     "compare.png": "mIoU of every run, and every difference to the first context",
-    "differences.png": "Differences of all variants to the first, with intervals",
 }
 NOTE = "results.csv, SHA-256"
 
@@ -29,10 +27,7 @@ def pictures_of(study: Study) -> dict[str, Callable[[Path], None]]:
     axes = [option for option in AXES if len(study.along(option)) > 1]
     if axes:
         found["axes.png"] = lambda path: write_axes(study, axes, path)
-    if len(study.names) > WIDEST:  # side by side they could not be read
-        found["differences.png"] = lambda path: write_differences(study, path)
-    else:
-        found[PICTURE] = lambda path: draw(study.rows, study.summaries, path)
+    found[PICTURE] = lambda path: write_variants(study, path)
     return found
 
 

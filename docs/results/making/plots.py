@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from matplotlib.figure import Figure
 
 from making.paper import LETTERS
 from making.studies import Study, read_axis
-from scaseg.figures import BLUE, DARK, GREY, LIGHT
+from scaseg.figures import BLUE, DARK, GREY, LIGHT, RUNS_TITLE, write_comparison
 from scaseg.training.comparing.statistics import Summary, values_of
-from scaseg.training.comparing.tables import with_interval
 
 Runs = Mapping[tuple[int | None, int], float]  # by fold and seed
 Bar = tuple[float, float, float]  # middle, low, high
@@ -93,58 +91,19 @@ def _points(axes: Axes, runs: Mapping[Any, Runs], bars: Mapping[Any, Bar], said:
         )
 
 
-def write_differences(study: Study, path: Path) -> None:
-    """Draw every variant's difference to the first."""
-    FigureCanvasAgg(differences_figure(study)).print_png(str(path))
-
-
-def differences_figure(study: Study) -> Figure:
-    """A line a variant: every pair of runs as a point, the mean with its 95 % interval."""
-    others = [one for one in study.summaries[1:] if study.difference(one) is not None]
-    base = values_of(study.rows, study.names[0], "mIoU")
-    figure = Figure(figsize=(9, 1.1 + 0.42 * len(others)), layout="constrained", dpi=120)
-    axes = figure.add_subplot()
-    axes.axvline(0, color=DARK, linewidth=0.8, zorder=0)
-    left, right = _limits([bar for one in others if (bar := _difference(study, one)) is not None])
-    said = []
-    for row, one in enumerate(others):
-        own, found = values_of(study.rows, one.name, "mIoU"), study.difference(one)
-        bar = _difference(study, one)
-        gains = [own[place] - base[place] for place in own if place in base]
-        axes.plot(gains, [row - 0.16] * len(gains), "o", color=LIGHT, markersize=5, zorder=2)
-        assert bar is not None  # of others
-        assert found is not None
-        middle, low, high = bar
-        reach = [[middle - low], [high - middle]]
-        axes.errorbar(middle, row + 0.12, xerr=reach, fmt="D", color=BLUE, capsize=3, zorder=3)
-        said.append(with_interval(found))
-        if not left < middle < right:  # beyond the picture; the numbers are at the right
-            edge, arrow = (left, "<") if middle < 0 else (right, ">")
-            axes.plot(edge, row + 0.12, arrow, color=BLUE, clip_on=False, zorder=3)
-    names = [one.name.replace(":", ", ") for one in others]
-    axes.set_yticks(range(len(others)), names, fontsize=FONT, parse_math=False)
-    axes.set_ylim(len(others) - 0.4, -0.6)  # the first on top
-    axes.set_xlim(left, right)
-    numbers = axes.twinx()
-    numbers.set_yticks(range(len(others)), said, fontsize=FONT, color=BLUE)
-    numbers.set_ylim(axes.get_ylim())
-    for panel in (axes, numbers):
-        panel.spines[["top", "right", "left"]].set_visible(False)
-        panel.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.6)
-    axes.set_xlabel(f"mIoU against {study.names[0]}", fontsize=FONT)
-    axes.set_title("every pair, and the mean with its 95 % interval", fontsize=9, color=DARK)
-    return figure
-
-
-def _limits(bars: Sequence[Bar]) -> tuple[float, float]:
-    """What to show: 0 and all intervals, but for those that would press the others together."""
-    reaches = [max(abs(low), abs(high)) for _, low, high in bars]
-    most = 5 * statistics.median_low(reaches)
-    shown = [bar for bar, reach in zip(bars, reaches, strict=True) if reach <= most]
-    left, right = min(0.0, *(low for _, low, _ in shown)), max(0.0, *(high for *_, high in shown))
-    margin = 0.15 * (right - left) or 1.0
-    return left - margin, right + margin
+def write_variants(study: Study, path: Path) -> None:
+    """Draw every run and every difference to the first, as `scaseg compare` does."""
+    write_comparison(
+        {name: values_of(study.rows, name, "mIoU") for name in study.names},
+        path,
+        means={one.name: _mean(study, one) for one in study.summaries},
+        differences={
+            one.name: bar
+            for one in study.summaries[1:]
+            if (bar := _difference(study, one)) is not None
+        },
+        title="every run, mean fitted to all folds" if study.adjusted else RUNS_TITLE,
+    )
 
 
 def _mean(study: Study, one: Summary) -> Bar:
