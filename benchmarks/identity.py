@@ -31,7 +31,7 @@ from scaseg.models import Segmenter
 from scaseg.nn.dependency import PredictedDependency
 from scaseg.training.rows import write_rows
 
-SIZE, BATCH, RATE, MOMENTUM, DECAY = 96, 3, 1e-2, 0.9, 5e-4
+SIZE, BATCH, RATE, MOMENTUM, DECAY = 112, 4, 1e-2, 0.9, 5e-4
 TRAINED, KEPT = 120, 40  # photographs
 VARIANTS: dict[str, dict[str, Any]] = {
     "identity, bias 0": {"activation": "identity", "score_bias": 0.0},

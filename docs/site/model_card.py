@@ -32,6 +32,8 @@ COLOURS = {
     "mountain": (123, 90, 69),
     "foreground": (217, 56, 127),
 }
+# the size at which it sees photographs, chosen on those held out: docs/log.md
+FIT = (480, 480)
 DATA = "stanford_background"  # what its data are called, wherever they lie
 MEANS = {"PPA/aAcc": "PPA", "CAA/mAcc": "CAA", "mIoU": "mIoU"}
 # settings that say nothing about the model
@@ -73,9 +75,9 @@ def training_table(training: dict[str, Any]) -> str:
         usual = list(usual) if isinstance(usual, tuple) else usual
         if value != usual and section != "machine" and key not in ASIDE:
             lines.append(f"| `{key}` | `{value}` | {about} |")
-    if best := training.get("best"):
-        score = f"mIoU {100 * best['mIoU']:.1f} on the photographs held out for choices"
-        lines += ["", f"Kept: the weights after epoch {best['epoch']}, {score}."]
+    if kept := training.get("validation"):
+        score = f"mIoU {float(kept['mIoU']):.1f} on the photographs held out for choices"
+        lines += ["", f"Kept: the weights after epoch {kept['epoch']}, {score}."]
     return "\n".join(lines)
 
 
@@ -97,9 +99,10 @@ def finished_card(folder: Path, config: dict[str, Any]) -> str:
 
 
 def finished_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A config without paths, with colours for its classes."""
+    """A config without paths, with colours for its classes and a size for its photographs."""
     config = without_paths(config)
     config["training"]["recipe"]["data"]["root"] = DATA
+    config["fit"] = config["fit"] or list(FIT)
     if config["palette"] is None:
         config["palette"] = [list(COLOURS[name]) for name in config["classes"]]
     return config

@@ -162,7 +162,7 @@ def test_marked_places_are_filled_and_the_rest_is_left(build, measured):
     assert "*Not measured yet.*" not in page
     assert re.sub(r"(<!-- begin .*? -->\n).*?(<!-- end)", r"\1\2", page, flags=re.S) == MARKS
     assert "12 runs, 2026-11-15, on one NVIDIA H200 (4 trainings side by side)" in page
-    assert "judged on the images held out in each of 5 folds" in page
+    assert "judged on the images held out in folds 1, 2 and 3 of 5 (" in page
     assert "Fewer runs than the 3 of the others: `sca:activation=identity` (2)." in page
     assert "| dot against sca | 3 | -7.0" in page
     assert "| sca against dot |" not in page  # in the order of the contexts

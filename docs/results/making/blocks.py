@@ -54,10 +54,12 @@ def facts(page: Page, study: Study, date: str, planned: str = "0") -> str:
     runs = len(study.rows)
     done = f"{runs} of {planned} runs so far" if runs < int(planned) else f"{runs} runs"
     lines = [f"{done}, {date}, on {_machines(study)}; {_judged(study)}."]
-    usual = statistics.mode(one.runs for one in study.summaries)
-    fewer = [f"`{one.name}` ({one.runs})" for one in study.summaries if one.runs < usual]
-    if fewer:
-        lines.append(f"Fewer runs than the {usual} of the others: {', '.join(fewer)}.")
+    counts = {one.runs for one in study.summaries}
+    fewer = [f"`{one.name}` ({one.runs})" for one in study.summaries if one.runs < max(counts)]
+    if len(fewer) > 3:
+        lines.append(f"{min(counts)} to {max(counts)} runs a variant.")
+    elif fewer:
+        lines.append(f"Fewer runs than the {max(counts)} of the others: {', '.join(fewer)}.")
     files = {"Raw rows": RESULTS, "resolved recipe": RECIPE, "summary": CSV_TABLE}
     if not (study.folder / RECIPE).is_file():
         del files["resolved recipe"]
@@ -73,8 +75,17 @@ def _machines(study: Study) -> str:
 
 
 def _judged(study: Study) -> str:
-    of_fold = re.compile(r"fold \d+ of (\d+)")
-    words = dict.fromkeys(of_fold.sub(r"each of \1 folds", row["split"]) for row in study.rows)
+    of_fold = re.compile(r"fold (\d+) of (\d+)")
+    found = [of_fold.search(row["split"]) for row in study.rows]
+    folds = sorted({int(match[1]) for match in found if match})
+    total = max((int(match[2]) for match in found if match), default=0)
+    some = (
+        f"folds {', '.join(map(str, folds[:-1]))} and {folds[-1]} of {total}" if folds[1:] else ""
+    )
+    which = f"each of {total} folds" if len(folds) == total else some
+    words = dict.fromkeys(
+        of_fold.sub(which, row["split"]) if which else row["split"] for row in study.rows
+    )
     counts = sorted({int(row["images"]) for row in study.rows})
     images = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return f"judged on {' and '.join(words)} ({images} images each time)"
@@ -156,4 +167,4 @@ def _order(pair: Pair) -> str:
     worse, better = pair.first, pair.second
     if pair.difference.mean < 0:
         worse, better = better, worse
-    return f"`{better}` above `{worse}`"
+    return f"`{better}` above `{worse}` (by {abs(pair.difference.mean):.2f})"

@@ -49,8 +49,8 @@ def axes_figure(study: Study, options: Sequence[str]) -> Figure:
         _points(above, runs, means, "{:.2f}")
         below.axhline(0, color=DARK, linewidth=0.8, zorder=0)
         _points(below, gains, differences, "{:+.2f}")
-        default = study.options[option]
-        ticks = [f"{value}\n(default)" if value == default else str(value) for value in values]
+        usual = None if given else study.options[option]  # at other values there is no default
+        ticks = [f"{value}\n(default)" if value == usual else str(value) for value in values]
         for panel in (above, below):
             panel.set_xticks(range(len(values)), ticks, fontsize=FONT)
             panel.set_xlim(-0.5, len(values) - 0.25)

@@ -157,7 +157,9 @@ def adjusted(
     for name, effect, own in zip(
         order[1:], effects[len(places) :], np.diag(inverse)[len(places) :], strict=True
     ):
-        error = math.sqrt(noise / freedom * own) if freedom else None
+        # one run says nothing of how its variant scatters: no interval, as for one pair
+        known = freedom and len(units[name]) > 1
+        error = math.sqrt(noise / freedom * own) if known else None
         difference = _interval(float(effect), len(units[name]), error, freedom)
         found[name] = Adjusted(level + float(effect), difference)
     return found
