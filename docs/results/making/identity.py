@@ -29,8 +29,8 @@ def identity(page: Page) -> str:
             name,
             str(len(own)),
             ", ".join(ended) or "never",
-            f"{min(_numbers(own, 'nearest_to_the_pole')):.1e}",
-            f"{max(_numbers(own, 'largest_gradient')):.3g}",
+            f"{min(_numbers(own, 'nearest_to_the_pole')):.2g}",
+            f"{max(_numbers(own, 'largest_gradient')):,.0f}",
             ", ".join(f"{value:.1f}" for value in _numbers(own, "accuracy")) or "none",
         ]
         lines.append(f"| {' | '.join(cells)} |")
