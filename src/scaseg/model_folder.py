@@ -24,7 +24,7 @@ def find_model(path: str | Path) -> Path:
     if not path.is_dir():
         if name in builtin_models():
             return BUILTIN / name
-        raise ValueError(_unknown(path))
+        raise ValueError(_unknown(name))
     for place in (path, path / MODEL, path / BEST):
         if (place / CONFIG).is_file():
             return place
@@ -33,7 +33,7 @@ def find_model(path: str | Path) -> Path:
     if name in builtin_models():
         raise ValueError(
             f"{path}: has no {CONFIG}, and hides the built-in model of its name; rename it, or "
-            "leave --model out"
+            "work in another folder (a command without --model takes the built-in one)"
         )
     raise ValueError(f"{path}: has no {CONFIG}; give a folder written by save_pretrained")
 
@@ -57,12 +57,15 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return tuple(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["classes"])
 
 
-def _unknown(path: Path) -> str:
+def _unknown(typed: str) -> str:
     from difflib import get_close_matches
 
     names = builtin_models()
-    near = get_close_matches(path.name, names, n=1)
+    if os.path.normpath(typed) in names:  # ./outdoor, outdoor/
+        name = os.path.normpath(typed)
+        return f"{typed}: no such folder; a built-in model is named without a path: {name}"
+    near = get_close_matches(Path(typed).name, names, n=1)
     return (
-        f"{path}: no such folder; {f'did you mean {near[0]}? ' if near else ''}give a run folder, "
+        f"{typed}: no such folder; {f'did you mean {near[0]}? ' if near else ''}give a run folder, "
         f"one by save_pretrained, or a built-in model ({', '.join(names)})"
     )

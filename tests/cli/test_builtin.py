@@ -1,6 +1,7 @@
 """No --model: the built-in one, said in one line; never a folder that happens to have its name."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -79,7 +80,8 @@ def test_quiet_is_quiet(place, capsys):
 
 def test_the_simplest_explanation(place, capsys):
     main(["explain", "photo.png", "--point", "20,8", "--out", "why.png"])
-    assert capsys.readouterr().err == f"{SAID}wrote why.png\n"
+    note = "note: all neurons here have nearly this map (docs/single_channel.md says why)\n"
+    assert capsys.readouterr().err == f"{SAID}{note}wrote why.png\n"
     assert (place / "why.png").is_file()
 
 
@@ -144,8 +146,73 @@ def test_evaluation_on_other_classes(place, capsys):
     said = refused(capsys, "evaluate", "--data", "mine", "--device", "cpu", "--workers", "0")
     assert said.splitlines()[-1] == (
         "error: mine: class 1 is 'house', the model's is 'tree' (2 and 8 classes); give data with "
-        "the model's classes in their order"
+        "the model's classes in their order, or bring theirs there: --data.classes "
+        '\'["sky", "tree", "road", "grass", "water", "building", "mountain", "foreground"]\' '
+        "--data.label_map '{0: 0, 1: 255}' (255: does not count)"
     )
+
+
+def test_the_refusal_of_other_classes_says_how_to_go_on(place, capsys):
+    """What it proposes is taken, though classes.txt says otherwise."""
+    labelled(place / "mine", ("Sky", "house"))
+    labels = np.zeros((48, 64), np.uint8)
+    labels[:, 32:] = 1
+    Image.fromarray(labels).save(place / "mine" / "labels" / "a.png")
+    command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
+    said = refused(capsys, *command)
+    proposed = shlex.split(said.partition("bring theirs there: ")[2].partition(" (255")[0])
+    main([*command, *proposed, "--json"])
+    found = json.loads(capsys.readouterr().out)["per_class"]
+    assert found["sky"]["accuracy"] is not None
+    assert all(found[name]["accuracy"] is None for name in CLASSES[1:])
+    proposed[-1] = "{1: 5}"
+    main([*command, *proposed, "--json"])
+    assert json.loads(capsys.readouterr().out)["per_class"]["building"]["accuracy"] is not None
+
+
+def test_values_that_are_no_classes_are_not_proposed(place, capsys):
+    labelled(place / "mine", ("sky", "house"))
+    command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
+    said = refused(capsys, *command, "--data.label_map", "{7: 0}")
+    assert "--data.label_map '{value: class, ...}' (255" in said
+
+
+def test_data_without_names_are_taken_by_their_numbers(place, capsys):
+    (labelled(place / "mine", CLASSES) / "classes.txt").unlink()
+    command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
+    main(command)
+    assert capsys.readouterr().err == (
+        f"{SAID}1 photographs: all images\nnote: mine names no classes: its labels 0 to 7 are "
+        "taken for sky, tree, road, grass, water, building, mountain, foreground\n"
+    )
+    for quiet in ("--quiet", "--json"):
+        main([*command, quiet])
+        assert "note" not in capsys.readouterr().err
+
+
+def test_data_of_the_training_need_no_note(place, capsys):
+    (labelled(place / "mine", CLASSES) / "classes.txt").unlink()
+    model = scaseg.load_model("outdoor")
+    model.config.training["recipe"]["data"]["root"] = str(place / "mine")
+    scaseg.save_pretrained(model, place / "model")
+    arguments = ["--model", "model", "--data", "mine", "--device", "cpu", "--workers", "0"]
+    main(["evaluate", *arguments])
+    assert "note" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["./outdoor", "outdoor/"])
+def test_a_built_in_model_has_no_path(typed, place, capsys):
+    assert refused(capsys, "predict", "photo.png", "--model", typed) == (
+        f"error: --model: {typed}: no such folder; a built-in model is named without a path: "
+        "outdoor\n"
+    )
+
+
+def test_a_list_that_is_not_there(place, capsys):
+    labelled(place / "mine", CLASSES)
+    said = refused(capsys, "evaluate", "--data", "mine", "--split", "test", "--device", "cpu")
+    assert "mine/test.txt: no such file, nor any other list; write it" in said
+    assert "(evaluate: --split all)" in said
 
 
 def test_it_can_be_compared_with_a_model_of_ones_own(place, capsys):

@@ -22,6 +22,16 @@ from scaseg.cli import main
         ("train --batch_size 3", "--batch_size: unknown option; did you mean --batch-size?"),
         ("compare --outt x", "--outt: unknown option; did you mean --out?"),
         ("data check --qiet", "--qiet: unknown option; did you mean --quiet?"),
+        (
+            "train --model outdoor",
+            "--model: unknown option; a training starts from a model's backbone by "
+            "--backbone-weights outdoor",
+        ),
+        (
+            "compare --model=outdoor",
+            "--model: unknown option; a training starts from a model's backbone by "
+            "--backbone-weights outdoor",
+        ),
         ("bench --zzz", "--zzz: unknown option; see scaseg bench --help"),
         ("--verson", "--verson: unknown option; did you mean --version?"),
         (

@@ -9,7 +9,7 @@ from scaseg.explain.drawing import NO_COLOUR
 from scaseg.explain.page import _columns, _legend
 from scaseg.explain.regions import inmost_pixel, largest_region
 from scaseg.palette import default_palette
-from tests.explain.planted import photograph, small_model
+from tests.explain.planted import Planted, photograph, small_model
 
 PICTURE = """
     ##...#..#
@@ -173,6 +173,15 @@ def test_a_page_says_which_maps_are_nearly_even(models):
     assert figure.legends[0].get_title().get_text() == NO_COLOUR  # of the average's map
     page = draw_comparisons(found[1:], ("a", "b", "c"), default_palette(3), width=8)
     assert page.legends[0].get_title().get_text() == ""
+
+
+def test_a_page_says_which_maps_are_everybodys(models):
+    everybodys = always(small_model(), 1)
+    everybodys.context.dependency = Planted(2, 3)
+    found = [compare_models(models[0], one, sample()) for one in (everybodys, models[1])]
+    figure = draw_comparisons(found, ("a", "b", "c"), default_palette(3), width=8)
+    said = [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
+    assert said == ["all neurons here have nearly this map"]
 
 
 def test_a_legend_of_171_classes_fits_the_page():

@@ -133,7 +133,7 @@ BAD = cases(
     (
         "predict: two of one name",
         ("predict", "photo.png", "data/photo.png", *PREDICT[2:]),
-        "would be out/photo.png, and so would another",
+        "would be out/photo.png, and so would photo.png; rename one",
         lambda: shutil.copy("photo.png", "data/photo.png"),
     ),
     ("predict: shard 3 of 2", (*PREDICT, "--shard", "3/2"), "--shard: '3/2'; give I/N with I"),

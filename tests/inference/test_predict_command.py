@@ -144,13 +144,37 @@ def test_two_photographs_of_one_name_are_refused(photos, model, tmp_path, capsys
     out = tmp_path / "out"
     said = refused(capsys, photos, model=model, out=out)
     assert "one.png: would be" in said
-    assert "so would another photograph" in said
+    assert f"one.png, and so would {photos / 'one.jpg'}; rename one" in said
     assert not out.exists()
     said = refused(capsys, photos / "a", photos / "a" / "two.png", model=model, out=out)
     assert "two.png: would be" in said
     (photos / "one.png").rename(photos / "one.overlay.png")
     predict(photos, model=model, out=tmp_path / "plain")
-    assert "would be" in refused(capsys, photos, "--overlay", model=model, out=out)
+    said = refused(capsys, photos, "--overlay", model=model, out=out)
+    assert "one.overlay.png, and so would" in said
+
+
+@pytest.mark.parametrize(("images", "labels"), [("images", "labels"), ("img_dir", "ann_dir")])
+def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, images, labels):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    photos.rename(data / images)
+    (data / labels).mkdir()
+    Image.fromarray(picture(9, 9)).save(data / labels / "one.png")
+    for place in (data, data / labels):
+        assert "belongs to the data set" in refused(capsys, data, model=model, out=place)
+    predict(data, model=model, out=out)
+    assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
+    assert capsys.readouterr().err == (
+        f"note: {data} is a data set: the photographs in {images}/ are taken, the label maps in "
+        f"{labels}/ are not\n"
+    )
+    predict(data, "--quiet", model=model, out=tmp_path / "quiet")
+    predict(data / labels, model=model, out=tmp_path / "labels")
+    predict(str(data / "*" / "*"), model=model, out=tmp_path / "both")
+    assert capsys.readouterr().err == ""
+    assert written(tmp_path / "labels") == ["one.png"]
+    assert f"{labels}/one.png" in written(tmp_path / "both")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from scaseg import create_model, load_model, save_pretrained
+from scaseg.model_folder import BUILTIN
 from scaseg.models import weights
 
 
@@ -143,12 +144,11 @@ def unreachable(*args, **options):
     raise OSError("no route to host")
 
 
-def test_the_backbone_of_another_model(tmp_path):
+@pytest.mark.parametrize("source", ["saved", "saved/model.safetensors"])
+def test_the_backbone_of_another_model(source, tmp_path):
     other = create_model("tiny", "sca", "pointwise", classes=3, hidden=8)
     save_pretrained(other, tmp_path / "saved")
-    model = create_model(
-        "tiny", "none", "pointwise", classes=5, backbone_weights=tmp_path / "saved"
-    )
+    model = create_model("tiny", "none", "pointwise", classes=5, backbone_weights=tmp_path / source)
     theirs = other.backbone.state_dict()
     assert theirs
     for name, tensor in model.backbone.state_dict().items():
@@ -156,9 +156,10 @@ def test_the_backbone_of_another_model(tmp_path):
     assert not torch.equal(model.head.fc6.weight, other.head.fc6.weight)  # its head stays fresh
 
 
-def test_the_backbone_of_the_built_in_model():
+@pytest.mark.parametrize("source", ["outdoor", BUILTIN / "outdoor" / "model.safetensors"])
+def test_the_backbone_of_the_built_in_model(source):
     ours, theirs = (
-        create_model("mobilenet_v2", "none", "light", classes=2, backbone_weights="outdoor"),
+        create_model("mobilenet_v2", "none", "light", classes=2, backbone_weights=source),
         load_model("outdoor"),
     )
     for name, tensor in ours.backbone.state_dict().items():

@@ -108,7 +108,10 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("--model.context_options.hiden", "3"), "model.context_options.hiden: unknown key;"),
         (("--model.context_options.hidden", "many"), "model.context_options.hidden is 'many'"),
         (("--training.loggers", "paper"), "training.loggers: 'paper'; give some of tensorboard"),
-        (("--backbone-weights", "none.safetensors"), "backbone_weights: none.safetensors is not a"),
+        (
+            ("--backbone-weights", "none.safetensors"),
+            "backbone_weights: none.safetensors is neither a file nor a model",
+        ),
         (("--data.val", "dev"), "dev.txt: no such file; the splits here are test, train, val"),
         (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
         (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),

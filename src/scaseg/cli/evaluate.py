@@ -64,7 +64,13 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.folder_lock import folder_lock
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
-    from scaseg.training.evaluation import check_images, data_of, evaluate, trained_on
+    from scaseg.training.evaluation import (
+        check_images,
+        data_of,
+        evaluate,
+        trained_on,
+        unnamed_classes,
+    )
     from scaseg.training.loop import WorkError, check_device, is_first_process
 
     scales = (0.75, 1.0, 1.25) if options.tta else options.scales
@@ -89,6 +95,8 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
             say_builtin(options.model, quiet=quiet)
             if not quiet:
                 print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
+                if (note := unnamed_classes(model, dataset)) is not None:
+                    print(f"note: {note}", file=sys.stderr)
             with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:
                 check_images(model, dataset, run.data.check, progress=progress)
             with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:

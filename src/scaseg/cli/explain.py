@@ -161,6 +161,7 @@ def _maps(options: argparse.Namespace, kind: str, folder: Path) -> Figure | None
         grid_points,
         save_maps,
     )
+    from scaseg.explain.alike import likeness
     from scaseg.explain.drawing import MOST
     from scaseg.explain.maps import check_point
 
@@ -192,6 +193,8 @@ def _maps(options: argparse.Namespace, kind: str, folder: Path) -> Figure | None
             note = f"{len(maps)} classes, of which the {MOST} largest are drawn; npz has all"
             print(f"note: {note}", file=sys.stderr)
         maps = maps.first(MOST)
+    if not options.quiet and (alike := likeness(maps)) != "":
+        print(f"note: {alike} (docs/single_channel.md says why)", file=sys.stderr)
     return draw_dependency_maps(maps)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from scaseg.cli.example import format_epilog, split_epilog
-from scaseg.cli.suggest import nearest, with_suggestion
+from scaseg.cli.suggest import instead, nearest, with_suggestion
 
 LONG, LONGEST = 300, 660  # a word, and a message, that says no more when it is longer
 
@@ -81,7 +81,9 @@ class Parser(argparse.ArgumentParser):
                 near = hyphenated if hyphenated in known else self._key(option)
                 near = near or nearest(option, known)
                 advice = f"see {self.prog} --help"
-                if near is not None:
+                if (other := instead(option, known)) is not None:
+                    advice = other
+                elif near is not None:
                     advice = f"did you mean {near}?"
                 elif self.commands():
                     advice = f"options follow the command: {advice}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.loading import add_model, find, load, say_builtin
 from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.photographs import without_label_maps
 from scaseg.cli.places import cannot_be_written, check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
 
@@ -39,7 +40,8 @@ def add_predict(add: Callable[..., Parser]) -> None:
         "images",
         nargs="+",
         metavar="IMAGES",
-        help="photographs, folders of them (with all below), or patterns such as 'a/*/*.jpg'",
+        help="photographs, folders of them (with all below; of a data set its images/ alone), or "
+        "patterns such as 'a/*/*.jpg'",
     )
     add_model(parser)
     parser.add_argument(
@@ -111,6 +113,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     try:
         check_folder("--out", options.out)
         folder = find("--model", options.model)
+        images, notes = without_label_maps(options.images, options.out)
     except ValueError as fault:
         parser.error(str(fault))
 
@@ -121,11 +124,11 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     outputs = Outputs(options.out, options.overlay, options.scores, options.json)
 
     def photographs() -> Iterator[Listed]:
-        return listed(options.images, options.out, shard)
+        return listed(images, options.out, shard)
 
     try:
         to_do, there = check_outputs(
-            photographs(),
+            photographs,
             outputs,
             skip_existing=options.skip_existing,
             overwrite=options.overwrite,
@@ -156,6 +159,8 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
 
     def begin() -> None:  # not before: what is refused is answered with one line
         say_builtin(options.model, quiet=options.quiet)
+        for note in () if options.quiet else notes:
+            print(note, file=sys.stderr)
         record.begin()
 
     try:

@@ -13,6 +13,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
+from scaseg.explain.alike import likeness
 from scaseg.explain.geometry import NeuronGrid
 from scaseg.explain.layout import choose_layout
 from scaseg.explain.maps import DependencyMaps, Point
@@ -43,7 +44,9 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
     shape = min(4.0, max(0.25, width_px / height_px))  # beyond, a strip of cells would be lines
     layout = choose_layout(len(maps), shape)
     cell = width / layout.columns
-    height = layout.rows * (cell / shape + 0.28) + 1.05 + (0.3 if title else 0)
+    said = _scale_words(maps)
+    below = 0.9 + 0.16 * len(said.splitlines())  # inches: the scale, and what stands under it
+    height = layout.rows * (cell / shape + 0.28) + below + (0.3 if title else 0)
     figure = Figure(figsize=(width, height), layout=tight(), dpi=DPI)
     if title:
         figure.suptitle(title, fontsize=11, color=INK, parse_math=False)
@@ -68,7 +71,7 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
             outline(axes, maps.regions[index], maps.grid)
         axes.set_title(_heading(maps, index, cell), fontsize=9, color=INK, pad=3, parse_math=False)
         panels.append(axes)
-    add_scale(figure, panels, scale, colours, maps)
+    add_scale(figure, panels, scale, colours, maps.average, said)
     return figure
 
 
@@ -202,7 +205,12 @@ def outline(axes: Axes, region: NDArray[np.bool_], grid: NeuronGrid) -> None:
 
 
 def add_scale(
-    figure: Figure, panels: list[Axes], scale: Normalize, colours: Colormap, maps: DependencyMaps
+    figure: Figure,
+    panels: list[Axes],
+    scale: Normalize,
+    colours: Colormap,
+    average: float,
+    said: str,
 ) -> None:
     """Add the bar that says what the colours mean: multiples of the average, and the shares."""
     bar = figure.colorbar(
@@ -214,23 +222,30 @@ def add_scale(
         aspect=45,
         pad=0.02,
     )
-    said = f"coefficient, {TIMES} the average over all neurons"
-    if (even := evenness(maps)) != "":
-        said += f"  ({even})"
-    if any(maps.is_own_empty(index) for index in range(len(maps))):
-        said += f"\n{NO_COLOUR}"
     bar.set_label(said, fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
     upper = bar.ax.secondary_xaxis(
         "top",
         functions=(
-            lambda multiple: np.multiply(multiple, maps.average),
-            lambda share: np.divide(share, maps.average),
+            lambda multiple: np.multiply(multiple, average),
+            lambda share: np.divide(share, average),
         ),
     )
     upper.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3), useMathText=True)
     upper.tick_params(labelsize=8, colors=INK)
     upper.set_xlabel("share of the neuron's context", fontsize=9, color=INK)
+
+
+def _scale_words(maps: DependencyMaps) -> str:
+    """What the scale means, and what its colours would not tell; a line each."""
+    said = f"coefficient, {TIMES} the average over all neurons"
+    if (even := evenness(maps)) != "":
+        said += f"  ({even})"
+    if (alike := likeness(maps)) != "":
+        said += f"\n{alike}"
+    if any(maps.is_own_empty(index) for index in range(len(maps))):
+        said += f"\n{NO_COLOUR}"
+    return said
 
 
 def _heading(maps: DependencyMaps, index: int, inches: float) -> str:

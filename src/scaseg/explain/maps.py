@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from scaseg.explain.alike import nearly_the_same
 from scaseg.explain.geometry import Array, NeuronGrid
-from scaseg.explain.looking import decide, dependency_of, look, shares
+from scaseg.explain.looking import Look, decide, dependency_of, look, shares
 from scaseg.inference.photograph import Photograph
 from scaseg.models import Segmenter
+from scaseg.nn.dependency import Dependency
 
 ROWS = 256  # of coefficients at a time: their number times that of all neurons is held
+ELSEWHERE = 4  # rows and columns of neurons that a single map is compared with
 Point = tuple[float, float]  # x, y: pixels of the upright photograph, origin top left
 
 
@@ -29,7 +32,8 @@ class DependencyMaps:
     of a point; `neurons` (P, 2) are row and column of each point's neuron, -1 where it has none;
     `names` say what each map is; `image` is the photograph (H, W, 3); `average` is the share that
     every neuron would have if all counted alike; `regions` (P, h, w) are the neurons that a mean
-    was taken over, None for maps of points.
+    was taken over, None for maps of points; `is_everybodys`: one map alone, and neurons all over
+    the photograph have nearly the same.
     """
 
     maps: Array
@@ -40,6 +44,7 @@ class DependencyMaps:
     grid: NeuronGrid
     average: float
     regions: NDArray[np.bool_] | None = None
+    is_everybodys: bool = False
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -95,6 +100,7 @@ def dependency_maps(model: Segmenter, image: Photograph, points: Sequence[Point]
         image=seen.image,
         grid=seen.grid,
         average=1 / max(1, rows * columns - (not dependency.keeps_own)),
+        is_everybodys=len(points) == 1 and _is_everybodys(dependency, seen, int(targets[0])),
     )
 
 
@@ -132,6 +138,17 @@ def class_maps(model: Segmenter, image: Photograph) -> DependencyMaps:
         average=1 / (rows * columns),
         regions=(decided == classes[:, None]).reshape(-1, rows, columns).numpy(),
     )
+
+
+def _is_everybodys(dependency: Dependency, seen: Look, target: int) -> bool:
+    """Whether neurons all over a photograph have nearly the map of the neuron `target`."""
+    rows, columns = seen.grid.map
+    if rows * columns < 4:  # two sources at least, besides two neurons
+        return False
+    places = [np.linspace(0, side - 1, ELSEWHERE).round().astype(int) for side in (rows, columns)]
+    some = np.unique([target, *(places[0][:, None] * columns + places[1]).ravel()])
+    targets = torch.from_numpy(some).to(seen.features.device)
+    return nearly_the_same(shares(dependency, seen.features, targets).cpu().numpy(), some.tolist())
 
 
 def grid_points(image: NDArray[np.uint8], rows: int, columns: int) -> list[Point]:

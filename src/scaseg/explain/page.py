@@ -13,6 +13,7 @@ from matplotlib.patches import Circle, Patch
 from matplotlib.patheffects import withStroke
 
 from scaseg.data.sample import IGNORE
+from scaseg.explain.alike import likeness
 from scaseg.explain.comparing import Comparison
 from scaseg.explain.drawing import (
     INK,
@@ -114,7 +115,8 @@ def _draw_row(
     )
     bar.ax.tick_params(labelsize=7, colors=INK)
     bar.set_label(f"{TIMES} the average, {found.maps.average:.2g}", fontsize=7.5, color=INK)
-    panels[4].set_xlabel(evenness(found.maps), fontsize=7.5, color=INK, labelpad=3)
+    under = evenness(found.maps) or likeness(found.maps)  # one line: the next row is near
+    panels[4].set_xlabel(under, fontsize=7.5, color=INK, labelpad=3)
 
 
 def _circle(axes: Axes, found: Comparison) -> None:

@@ -11,7 +11,7 @@ import os
 import platform
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -91,28 +91,30 @@ class Outputs:
 
 
 def check_outputs(
-    photographs: Iterable[Listed], outputs: Outputs, *, skip_existing: bool, overwrite: bool
+    photographs: Callable[[], Iterable[Listed]],
+    outputs: Outputs,
+    *,
+    skip_existing: bool,
+    overwrite: bool,
 ) -> tuple[int, int]:
     """Refuse, before any work, what would overwrite or collide; count what is to do, and done.
 
-    Of a million names this holds a number each.
+    Of a million names this holds a number each; the first of two that collide is listed again.
     """
     to_do = done = 0
     taken: set[int] = set()
-    for photograph in photographs:
+    for photograph in photographs():
         if photograph.path.resolve() in [path.resolve() for path in outputs.paths(photograph.name)]:
             raise ValueError(
                 f"--out: would replace the photograph {photograph.path}; give another folder"
             )
-        names = [photograph.name]
-        if outputs.overlay:
-            names.append(photograph.name.with_name(photograph.name.name + ".overlay"))
-        for name in names:
+        for name in _taken_names(photograph, outputs):
             key = hash(name)
             if key in taken:
+                other = next(one for one in photographs() if name in _taken_names(one, outputs))
                 raise ValueError(
                     f"{photograph.path}: would be {outputs.path(name, LABELS)}, and so would "
-                    "another photograph; rename one, or predict them into two folders"
+                    f"{other.path}; rename one, or predict them into two folders"
                 )
             taken.add(key)
         if skip_existing and outputs.is_done(photograph.name):
@@ -127,6 +129,12 @@ def check_outputs(
                         "replace it, or another folder"
                     )
     return to_do, done
+
+
+def _taken_names(photograph: Listed, outputs: Outputs) -> list[PurePath]:
+    """What no other photograph may be called: x.overlay.png would lie beside x's overlay."""
+    name = photograph.name
+    return [name, name.with_name(f"{name.name}.overlay")] if outputs.overlay else [name]
 
 
 class ScoreFile:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from scaseg.model_folder import builtin_models, find_model
 from scaseg.models.backbones import mobilenet_v2
 from scaseg.models.saving import read_config
-from scaseg.tensor_files import DamagedError, read_tensors
+from scaseg.tensor_files import DamagedError, read_tensors, shapes_in
 
 _log = logging.getLogger(__name__)
 
 State = dict[str, Tensor]
 WEIGHTS = "model.safetensors"
+PART = "backbone."  # how the names of a saved model's backbone begin
 
 HUB = {"vgg16": "timm/vgg16.tv_in1k", "mobilenet_v2": "timm/mobilenetv2_100.ra_in1k"}
 
@@ -30,8 +31,9 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
     """Initialise a segmenter's backbone (and an fcn head's fc6 and fc7) from trained weights.
 
     `source` is "imagenet" for the hub's, a safetensors file, or a model: a run folder, one by
-    save_pretrained, the name of a built-in one; of those the backbone is taken. Returns the names
-    of the layers that were loaded, and logs them; everything that the backbone has must be there.
+    save_pretrained, its file alone, the name of a built-in one; of those the backbone is taken.
+    Returns the names of the layers that were loaded, and logs them; everything that the backbone
+    has must be there.
     """
     check_source(name, source)
     if _is_model(source):
@@ -39,7 +41,8 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
         state = _of_backbone(_read(path))
     else:
         path = _download(name) if source == "imagenet" else Path(source)
-        state = RENAME[name](_read(path))
+        state = _read(path)
+        state = _of_backbone(state) if _is_saved(state) else RENAME[name](state)
     backbone: nn.Module = model.backbone  # type: ignore[assignment]
     loaded = _fill(backbone, state, path, required=True)
     head: nn.Module = model.head  # type: ignore[assignment]
@@ -69,7 +72,7 @@ def check_source(name: str, source: str | Path) -> None:
                 f"backbone_weights: {source} has the backbone {theirs}, not {name}; give imagenet, "
                 f"or --backbone {theirs}"
             )
-    elif name not in RENAME:
+    elif name not in RENAME and not _is_saved_file(source):
         raise ValueError(
             f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
         )
@@ -80,10 +83,23 @@ def _is_model(source: str | Path) -> bool:
     return source != "imagenet" and not os.path.isfile(source)
 
 
+def _is_saved(names: Iterable[str]) -> bool:
+    """Whether these are the weights of a whole model of ours: no backbone alone is named so."""
+    return any(name.startswith(PART) for name in names)
+
+
+def _is_saved_file(source: str | Path) -> bool:
+    if source == "imagenet":
+        return False
+    try:
+        return _is_saved(shapes_in(Path(source)))
+    except DamagedError:
+        return False
+
+
 def _of_backbone(state: State) -> State:
     """The backbone's part of a saved model."""
-    part = "backbone."
-    return {key.removeprefix(part): own for key, own in state.items() if key.startswith(part)}
+    return {key.removeprefix(PART): own for key, own in state.items() if key.startswith(PART)}
 
 
 def _download(name: str) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pytorch_lightning import Callback, Trainer
@@ -11,6 +13,7 @@ from pytorch_lightning import Callback, Trainer
 from scaseg.config import DataConfig, MachineConfig, TrainingConfig
 from scaseg.data.check import quick_check
 from scaseg.data.datasets import LabelledImages, PairedDataset
+from scaseg.data.sample import IGNORE
 from scaseg.data.sound import Part, require_sound
 from scaseg.inference import TestTime
 from scaseg.metrics import ConfusionMatrix, Scores
@@ -25,6 +28,8 @@ from scaseg.training.loop import (
 from scaseg.training.task import SegmentationTask
 
 Check = Literal["all", "quick", "none"]
+MOST_SAID = 300  # characters of settings in a message: longer ones are cut short
+MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,23 @@ def trained_on(model: Segmenter) -> str | None:
     return "generated scenes" if config.is_generated else config.root  # the former: no folder
 
 
+def unnamed_classes(model: Segmenter, dataset: LabelledImages) -> str | None:
+    """Say which classes the labels of data that name none are taken for.
+
+    None where nothing is to be said: the data name some, are those of the training, or the model's
+    own classes have only numbers.
+    """
+    root, trained, own = dataset.root, trained_on(model), model.config.classes
+    if dataset.classes is not None or root is None:
+        return None
+    if trained is not None and Path(trained).absolute() == root.absolute():
+        return None
+    if own == tuple(f"class {index}" for index in range(len(own))):
+        return None
+    names = ", ".join(own if len(own) <= MOST_NAMES else (*own[:MOST_NAMES], "..."))
+    return f"{root} names no classes: its labels 0 to {len(own) - 1} are taken for {names}"
+
+
 def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:
     """Refuse data whose classes are others, or in another order: every number would be wrong."""
     own, theirs = model.config.classes, dataset.classes
@@ -145,8 +167,35 @@ def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:
         )
         raise ValueError(
             f"{dataset.root}: class {place} is {other!r}, the model's is {mine!r} ({len(theirs)} "
-            f"and {len(own)} classes); give data with the model's classes in their order"
+            f"and {len(own)} classes); give data with the model's classes in their order, or bring "
+            f"theirs there: {_mapping(theirs, own, plain=_is_plain(dataset))}"
         )
+
+
+def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = True) -> str:
+    r"""The settings that read other data as a model's classes: those of equal names, to begin with.
+
+    >>> _mapping(("road", "car"), ("sky", "road"))
+    '--data.classes \'["sky", "road"]\' --data.label_map \'{0: 1, 1: 255}\' (255: does not count)'
+    """
+    places = {name.casefold(): index for index, name in enumerate(own)}
+    values = {index: places.get(name.casefold(), IGNORE) for index, name in enumerate(theirs)}
+    classes, values_said = json.dumps(own, ensure_ascii=False), str(values)
+    if len(classes) + len(values_said) > MOST_SAID:
+        classes, plain = "[...]", False
+    if not plain:
+        values_said = "{value: class, ...}"
+    return f"--data.classes '{classes}' --data.label_map '{values_said}' ({IGNORE}: does not count)"
+
+
+def _is_plain(dataset: LabelledImages) -> bool:
+    """Whether the values on disk are the classes, so that one can be told from the other."""
+    return (
+        isinstance(dataset, PairedDataset)
+        and not dataset.label_map
+        and not dataset.reduce_zero_label
+        and dataset.ignore_index == IGNORE
+    )
 
 
 def _number(value: float) -> float | None:

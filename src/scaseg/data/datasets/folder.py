@@ -87,8 +87,12 @@ def _names(root: Path, split: str) -> list[str]:
     path = root / f"{split}.txt"
     if not path.is_file():
         there = sorted(p.stem for p in root.glob("*.txt") if p.stem != "classes")
-        splits = ", ".join(there) or "none: all images"
-        raise ValueError(f"{shown(path)}: no such file; the splits here are {splits}")
+        if not there:
+            raise ValueError(
+                f"{shown(path)}: no such file, nor any other list; write it, a name a line, or ask "
+                "for no split: all photographs are one set (evaluate: --split all)"
+            )
+        raise ValueError(f"{shown(path)}: no such file; the splits here are {', '.join(there)}")
     lines = [line for line in read_lines(path) if not line.startswith("#")]
     names = [_without_suffix(line) for line in lines]
     if not names:
