@@ -130,7 +130,10 @@ def change(folder, **keys):
         ({"classes": "sky"}, "classes is 'sky'; give a list of names"),
         ({"classes": ["a", "a"]}, "classes names 'a' twice"),
         ({"depth": 3}, "context_options.depth: unknown key"),
-        ({"backbone_weights": "nowhere.safetensors"}, "nowhere.safetensors is not a file"),
+        (
+            {"backbone_weights": "nowhere.safetensors"},
+            "nowhere.safetensors is neither a file nor a model",
+        ),
     ],
 )
 def test_wrong_names_are_refused(options, message):

@@ -82,13 +82,13 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
         kind = _format(options)
         _check_combination(options)
         if options.compare is None:
-            figure = _maps(options, kind, find("--model", options.model))
+            figure, notes = _maps(options, kind, find("--model", options.model))
         else:
             for folder in options.compare:  # before torch: it is quick to refuse
                 find("--compare", folder)
             from scaseg.cli.explain_compare import comparison_page
 
-            figure = comparison_page(options)
+            figure, notes = comparison_page(options), []
     except ValueError as fault:
         parser.error(str(fault))
     except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
@@ -99,7 +99,11 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
         from scaseg.explain import save_figure
 
         save_figure(figure, options.out, format=kind)
-    if not options.quiet:
+    if not options.quiet:  # not before: what fails is told in one line
+        if options.compare is None:
+            say_builtin(options.model, quiet=False)
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
         print(f"wrote {options.out}", file=sys.stderr)
 
 
@@ -152,7 +156,8 @@ def _check_combination(options: argparse.Namespace) -> None:
             raise ValueError(f"{name}: goes with --data, not with IMAGE; leave it out")
 
 
-def _maps(options: argparse.Namespace, kind: str, folder: Path) -> Figure | None:
+def _maps(options: argparse.Namespace, kind: str, folder: Path) -> tuple[Figure | None, list[str]]:
+    """The figure, or None where the numbers are written; and what is to be said of it."""
     from scaseg.data.files import read_image
     from scaseg.explain import (
         class_maps,
@@ -184,18 +189,16 @@ def _maps(options: argparse.Namespace, kind: str, folder: Path) -> Figure | None
             raise ValueError(f"--{fault}") from fault
     model = load("--model", folder, options.device)
     maps = class_maps(model, image) if options.classes else dependency_maps(model, image, points)
-    say_builtin(options.model, quiet=options.quiet)
+    notes: list[str] = []
     if kind == "npz":
         save_maps(maps, options.out)
-        return None
+        return None, notes
     if len(maps) > MOST:  # of classes: nobody can ask for fewer
-        if not options.quiet:
-            note = f"{len(maps)} classes, of which the {MOST} largest are drawn; npz has all"
-            print(f"note: {note}", file=sys.stderr)
+        notes.append(f"{len(maps)} classes, of which the {MOST} largest are drawn; npz has all")
         maps = maps.first(MOST)
-    if not options.quiet and (alike := likeness(maps)) != "":
-        print(f"note: {alike} (docs/single_channel.md says why)", file=sys.stderr)
-    return draw_dependency_maps(maps)
+    if alike := likeness(maps):
+        notes.append(f"{alike} (docs/single_channel.md says why)")
+    return draw_dependency_maps(maps), notes
 
 
 def _point(text: str) -> tuple[float, float]:
