@@ -195,19 +195,19 @@ def _side_by_side(
     figure = Figure(figsize=(max(3.2, width), 4), layout="constrained", dpi=120)
     shares = [1 + len(values), 1 + len(paired)] if paired else [1]
     panels = figure.subplots(1, len(shares), squeeze=False, width_ratios=shares)[0]
-    _points(panels[0], values, means, "{:.1f}")
+    draw_points(panels[0], values, means, "{:.1f}")
     panels[0].set(ylabel="mIoU, %")
     panels[0].set_title(title, fontsize=9, color=DARK)
     if paired:
         first = next(iter(values))
         panels[1].axhline(0, color=DARK, linewidth=0.8, zorder=0)
-        _points(panels[1], _gains(paired, values[first]), differences, "{:+.2f}")
+        draw_points(panels[1], _gains(paired, values[first]), differences, "{:+.2f}")
         panels[1].set(ylabel=f"mIoU against {_name(first, ' ')}")
         panels[1].set_title(PAIRS_TITLE, fontsize=9, color=DARK)
     return figure
 
 
-def _points(axes: Axes, values: Mapping[str, Runs], bars: Mapping[str, Bar], said: str) -> None:
+def draw_points(axes: Axes, values: Mapping[str, Runs], bars: Mapping[str, Bar], said: str) -> None:
     """Draw runs as points, those of one fold and seed joined, and a bar with its reach beside."""
     for run in sorted({run for own in values.values() for run in own}):
         points = [(place, own[run]) for place, own in enumerate(values.values()) if run in own]

@@ -220,29 +220,27 @@ def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_pat
     assert not list((tmp_path / "run").glob(".lock"))
 
 
-def test_told_in_the_last_of_several_added_up_steps(scenes, whole, tmp_path, monkeypatch):
-    """6 batches, steps of 4 and 2: what is written is the state before the last step."""
-    keys = {"training__accumulate": 4, "training__checkpoint_every": 9}
+@pytest.mark.parametrize(
+    ("accumulate", "told_at", "step"),
+    [
+        # 6 batches, steps of 4 and 2: what is written is the state before the last step
+        (4, (1, 5), 3),
+        (10, (2, 3), 2),  # an epoch is one step of all its batches
+    ],
+)
+def test_told_where_batches_are_added_up(
+    accumulate, told_at, step, scenes, whole, tmp_path, monkeypatch
+):
+    keys = {"training__accumulate": accumulate, "training__checkpoint_every": 9}
     run = settings(scenes, **keys, training__checkpoint_minutes="null")
-    at_batches(monkeypatch, [(1, 5)], lambda: os.kill(os.getpid(), signal.SIGTERM))
+    at_batches(monkeypatch, [told_at], lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):
         train(run, tmp_path / "run", quiet=True)
-    assert read_state(tmp_path / "run" / LAST)["global_step"] == 3
+    assert read_state(tmp_path / "run" / LAST)["global_step"] == step
     parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    unbroken, folder = whole(training__accumulate=4)
+    unbroken, folder = whole(training__accumulate=accumulate)
     assert same_weights(parts.model, unbroken.model)
     assert rows(tmp_path / "run") == rows(folder)
-
-
-def test_epochs_of_one_step_of_several_batches(scenes, whole, tmp_path, monkeypatch):
-    keys = {"training__accumulate": 10, "training__checkpoint_every": 9}
-    run = settings(scenes, **keys, training__checkpoint_minutes="null")
-    at_batches(monkeypatch, [(2, 3)], lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(SystemExit):
-        train(run, tmp_path / "run", quiet=True)
-    assert read_state(tmp_path / "run" / LAST)["global_step"] == 2
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    assert same_weights(parts.model, whole(training__accumulate=10)[0].model)
 
 
 def test_what_was_held_is_forgotten_when_something_newer_is_saved(scenes, tmp_path, monkeypatch):

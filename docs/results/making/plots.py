@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from making.paper import LETTERS
 from making.studies import Study, read_axis
-from scaseg.figures import BLUE, DARK, GREY, LIGHT, RUNS_TITLE, write_comparison
+from scaseg.figures import DARK, RUNS_TITLE, draw_points, write_comparison
 from scaseg.training.comparing.statistics import Summary, values_of
 
-Runs = Mapping[tuple[int | None, int], float]  # by fold and seed
 Bar = tuple[float, float, float]  # middle, low, high
 FONT = 10
 
@@ -35,26 +32,25 @@ def axes_figure(study: Study, options: Sequence[str]) -> Figure:
     for column, (axis, values) in enumerate(found.items()):
         option, given = read_axis(axis)
         above, below = panels[0][column], panels[1][column]
-        runs = {value: values_of(study.rows, one.name, "mIoU") for value, one in values.items()}
-        gains = {
-            value: {place: own[place] - base[place] for place in own if place in base}
-            for value, own in runs.items()
-        }
-        means = {value: _mean(study, one) for value, one in values.items()}
-        differences = {
-            value: bar
+        usual = None if given else study.options[option]  # at other values there is no default
+        shown = {
+            f"{value}\n(default)" if value == usual else str(value): one
             for value, one in values.items()
+        }
+        runs = {tick: values_of(study.rows, one.name, "mIoU") for tick, one in shown.items()}
+        gains = {
+            tick: {place: own[place] - base[place] for place in own if place in base}
+            for tick, own in runs.items()
+        }
+        means = {tick: _mean(study, one) for tick, one in shown.items()}
+        differences = {
+            tick: bar
+            for tick, one in shown.items()
             if one.name != study.names[0] and (bar := _difference(study, one)) is not None
         }
-        _points(above, runs, means, "{:.2f}")
+        draw_points(above, runs, means, "{:.2f}")
         below.axhline(0, color=DARK, linewidth=0.8, zorder=0)
-        _points(below, gains, differences, "{:+.2f}")
-        usual = None if given else study.options[option]  # at other values there is no default
-        ticks = [f"{value}\n(default)" if value == usual else str(value) for value in values]
-        for panel in (above, below):
-            panel.set_xticks(range(len(values)), ticks, fontsize=FONT)
-            panel.set_xlim(-0.5, len(values) - 0.25)
-            panel.spines[["top", "right"]].set_visible(False)
+        draw_points(below, gains, differences, "{:+.2f}")
         letter = LETTERS.get(option)
         name = f"${letter}$, {option}" if letter else option
         beside = "".join(f" ({key} = {value})" for key, value in given.items())
@@ -65,30 +61,6 @@ def axes_figure(study: Study, options: Sequence[str]) -> Figure:
     for row, title in enumerate((f"every run, {means}", "every pair, 95 % interval")):
         panels[row][0].set_title(title, fontsize=9, color=DARK, loc="left")
     return figure
-
-
-def _points(axes: Axes, runs: Mapping[Any, Runs], bars: Mapping[Any, Bar], said: str) -> None:
-    """Runs as points, those of one fold and seed joined, and the bar of each value beside."""
-    for run in sorted({run for own in runs.values() for run in own}, key=str):
-        points = [(place, own[run]) for place, own in enumerate(runs.values()) if run in own]
-        axes.plot(*zip(*points, strict=True), color=GREY, linewidth=0.8, zorder=1)
-    for place, (value, own) in enumerate(runs.items()):
-        axes.plot([place] * len(own), list(own.values()), "o", color=LIGHT, markersize=5, zorder=2)
-        if value not in bars:
-            continue
-        middle, low, high = bars[value]
-        reach = [[middle - low], [high - middle]]
-        axes.errorbar(place + 0.16, middle, yerr=reach, fmt="D", color=BLUE, capsize=3, zorder=3)
-        axes.annotate(
-            said.format(middle),
-            (place + 0.16, middle),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            color=BLUE,
-            fontsize=FONT,
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
-        )
 
 
 def write_variants(study: Study, path: Path) -> None:
