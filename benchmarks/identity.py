@@ -24,12 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import scaseg
-from scaseg.build import build_dataset
-from scaseg.config import DataConfig
+from scaseg.config.run import DataConfig
+from scaseg.data.build import build_dataset
 from scaseg.data.transforms import Fit, generator
-from scaseg.models import Segmenter
+from scaseg.io.table import write_rows
+from scaseg.models.segmenter import Segmenter
 from scaseg.nn.dependency import PredictedDependency
-from scaseg.training.rows import write_rows
 
 SIZE, BATCH, RATE, MOMENTUM, DECAY = 112, 4, 1e-2, 0.9, 5e-4
 TRAINED, KEPT = 120, 40  # photographs
@@ -82,7 +82,7 @@ def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Photograph], tu
     found = []
     for index in range(min(TRAINED + KEPT, len(samples))):
         sample = Fit(SIZE, SIZE)(samples[index], generator(0, 0, index))
-        example = scaseg.data.normalise(sample, model.config.mean, model.config.std)
+        example = scaseg.data.normalize(sample, model.config.mean, model.config.std)
         pixels = example.image.unsqueeze(0)
         height, width = (side // 8 for side in pixels.shape[-2:])
         labels = example.labels[4::8, 4::8][:height, :width]  # of the pixel in a neuron's middle
@@ -101,11 +101,11 @@ def trained(
         rates[RATE / 10] = list(model.backbone.parameters())
     learned = [weight for own in rates.values() for weight in own]
     groups = [{"params": own, "lr": rate, "base": rate} for rate, own in rates.items()]
-    optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY)
+    optimizer = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY)
     draws = torch.Generator().manual_seed(seed)
     nearest, steepest, ended = math.inf, 0.0, None
     for step in range(1, steps + 1):
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = group["base"] * (1 - (step - 1) / steps) ** 0.9
         chosen = torch.randint(0, TRAINED, (BATCH,), generator=draws).tolist()
         loss = torch.zeros(())
@@ -116,11 +116,11 @@ def trained(
         if not math.isfinite(loss.item()):
             ended = step
             break
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.get_total_norm([w.grad for w in learned if w.grad is not None])
         steepest = max(steepest, norm.item())
-        optimiser.step()
+        optimizer.step()
     return {
         "diverged_at_step": ended,
         "nearest_to_the_pole": nearest,

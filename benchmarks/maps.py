@@ -2,8 +2,8 @@
 
     python benchmarks/maps.py DATA [--model outdoor] [--split test] [--images 48] [--out FILE.csv]
 
-The numbers of `scaseg.explain.selectivity` and `scaseg.explain.occlusion` over photographs spread
-evenly over a split, each with its standard error over the photographs.
+The numbers of `scaseg.explanation.selectivity` and `scaseg.explanation.occlusion` over
+photographs spread evenly over a split, each with its standard error over the photographs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import argparse
 from pathlib import Path
 
 import scaseg
-from scaseg.build import build_dataset
-from scaseg.config import DataConfig
-from scaseg.explain import occlusion, selectivity
-from scaseg.training.rows import write_rows
+from scaseg.config.run import DataConfig
+from scaseg.data.build import build_dataset
+from scaseg.explanation.occlusion import occlusion
+from scaseg.explanation.selectivity import selectivity
+from scaseg.io.table import write_rows
 
 OCCLUDED = ("pointed", "random", "difference", "removed")
 

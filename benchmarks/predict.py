@@ -21,12 +21,12 @@ import torch
 from PIL import Image
 
 import scaseg
-from scaseg.inference import TestTime
-from scaseg.inference.job import Options, predict_files
-from scaseg.inference.listing import listed
+from scaseg.inference.inputs import listed
 from scaseg.inference.outputs import Outputs
-from scaseg.inference.prediction import check_batch_size
-from scaseg.inference.views import as_seen
+from scaseg.inference.predict import check_batch_size
+from scaseg.inference.predict_folder import Options, predict_files
+from scaseg.inference.preprocessing import as_seen
+from scaseg.inference.test_time import TestTimeAugmentation
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def job(
     model: torch.nn.Module, photographs: list, options: argparse.Namespace, batch_size: int
 ) -> None:
     with tempfile.TemporaryDirectory() as out:
-        how = Options(TestTime(), batch_size, options.precision, options.workers)
+        how = Options(TestTimeAugmentation(), batch_size, options.precision, options.workers)
         predict_files(model, photographs, Outputs(Path(out)), how)
 
 

@@ -58,16 +58,16 @@ def steps(options: argparse.Namespace, together: Any) -> None:
     if options.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = images.contiguous(memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(model.parameters(), 1e-4, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4, momentum=0.9, weight_decay=5e-4)
 
     def step() -> None:
         with torch.autocast(device.type, torch.bfloat16):
             loss = F.cross_entropy(model(images, sizes).float(), labels)
         if not options.no_look:
             float(loss.detach())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     for _ in range(WARM_UP):
         step()

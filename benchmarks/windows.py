@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 import scaseg
-from scaseg.inference import TestTime, score
-from scaseg.inference.listing import listed
+from scaseg.inference.inputs import listed
+from scaseg.inference.test_time import TestTimeAugmentation, score
 
 
 def main() -> None:
@@ -42,7 +42,9 @@ def main() -> None:
     for name, model in networks.items():
         whole = [score(model, image) for image in images]
         for scope in ("window", "image"):
-            how = TestTime(window=options.window, overlap=options.overlap, context_scope=scope)
+            how = TestTimeAugmentation(
+                window=options.window, overlap=options.overlap, context_scope=scope
+            )
             found = [score(model, image, how) for image in images]
             pairs = list(zip(found, whole, strict=True))
             error = np.mean([float((one - other).abs().mean()) for one, other in pairs])

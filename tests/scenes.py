@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-COLOURS = ((200, 60, 40), (40, 160, 60), (50, 80, 210))
+COLORS = ((200, 60, 40), (40, 160, 60), (50, 80, 210))
 CLASSES = ("brick", "leaf", "water")
 
 
@@ -15,10 +15,10 @@ def write_scenes(root, count=12, *, size=(64, 80), seed=0, lists=True, classes=C
     names = [f"scene{index:02}" for index in range(count)]
     for index, name in enumerate(names):
         height, width = (side + int(random.integers(-6, 7)) for side in size)
-        labels = np.full((height, width), index % len(COLOURS), np.uint8)
+        labels = np.full((height, width), index % len(COLORS), np.uint8)
         if index % 2:  # every other one has two classes, side by side
             labels[:, : int(random.integers(width // 3, 2 * width // 3))] = (index + 1) % 3
-        image = np.asarray(COLOURS, np.float64)[labels] + random.normal(0, 20, (height, width, 3))
+        image = np.asarray(COLORS, np.float64)[labels] + random.normal(0, 20, (height, width, 3))
         labels[:1] = 255  # unlabelled
         Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(root / "images" / f"{name}.png")
         Image.fromarray(labels).save(root / "labels" / f"{name}.png")

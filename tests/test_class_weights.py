@@ -1,6 +1,6 @@
 import pytest
 
-from scaseg.class_weights import inverse_class_weights, paper_class_weights
+from scaseg.losses import inverse_class_weights, paper_class_weights
 
 
 def test_worked_by_hand():

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from scaseg.model_folder import BUILTIN
+from scaseg.io.model_folder import BUILTIN
 from tests.docs.pages import ROOT
 
 FILES = {
@@ -49,7 +49,7 @@ def test_the_source_archive_holds_it(built):
 def test_it_is_found_where_it_was_installed(built, tmp_path):
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site")
-    code = "from scaseg.model_folder import find_model; print(find_model('outdoor'))"
+    code = "from scaseg.io.model_folder import find_model; print(find_model('outdoor'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

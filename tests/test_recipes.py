@@ -6,17 +6,13 @@ import pytest
 import torch
 import yaml
 
-from scaseg.build import (
-    BACKBONES,
-    DATASETS,
-    GENERATED,
-    USUAL_HEADS,
-    build_model,
-    build_transforms,
-    check_training,
-)
-from scaseg.config import ModelConfig, RunConfig, describe, load_recipe
+from scaseg.config.model import ModelConfig
+from scaseg.config.recipe import describe, load_recipe
+from scaseg.config.run import RunConfig
+from scaseg.data.build import DATASETS, GENERATED, build_transforms
+from scaseg.models.build import BACKBONES, USUAL_HEADS, build_model
 from scaseg.models.heads import HEADS
+from scaseg.training.build import check_training
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 PAPER = [
@@ -64,7 +60,7 @@ def test_the_papers_recipes_are_the_papers(name):
     training = run.training
     assert (training.epochs, training.batch_size) == (50, 3)
     assert (training.lr, training.head_lr, training.poly_power) == (1e-3, None, 0.9)
-    assert (training.optimiser, training.momentum, training.weight_decay) == ("SGD", 0.9, 5e-4)
+    assert (training.optimizer, training.momentum, training.weight_decay) == ("SGD", 0.9, 5e-4)
     assert (training.class_weights, training.loss) == ("paper", "cross_entropy")
     assert (run.model.backbone, run.model.head) == ("vgg16", "fcn")
     assert run.model.backbone_weights == "imagenet"

@@ -21,8 +21,8 @@ from making.marks import Page, filled
 from making.pictures import draw_pictures, stale_pictures
 from making.studies import Study, find_studies
 
-from scaseg.training.compared_maps import maps_table
-from scaseg.training.comparing.tables import CSV_TABLE, TABLE, write_tables
+from scaseg.comparison.maps import maps_table
+from scaseg.comparison.tables import CSV_TABLE, TABLE, write_tables
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,12 +17,12 @@ from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from scaseg.config import describe
+from scaseg.config.recipe import describe
 
 FOLDER = Path(__file__).parents[2] / "src" / "scaseg" / "builtin" / "outdoor"
 CARD, METRICS, CONFIG, WEIGHTS = "README.md", "metrics.json", "config.json", "model.safetensors"
 # what the classes look like outdoors; a model that brings colours of its own keeps them
-COLOURS = {
+COLORS = {
     "sky": (142, 201, 240),
     "tree": (46, 125, 50),
     "road": (138, 138, 148),
@@ -104,7 +104,7 @@ def finished_config(config: dict[str, Any]) -> dict[str, Any]:
     config["training"]["recipe"]["data"]["root"] = DATA
     config["fit"] = config["fit"] or list(FIT)
     if config["palette"] is None:
-        config["palette"] = [list(COLOURS[name]) for name in config["classes"]]
+        config["palette"] = [list(COLORS[name]) for name in config["classes"]]
     return config
 
 

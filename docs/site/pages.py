@@ -14,7 +14,7 @@ from pathlib import Path
 from api import api_pages
 from formulae import with_mathml
 
-from scaseg.config import describe
+from scaseg.config.recipe import describe
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -14,34 +14,34 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from scaseg.build import create_model as create_model
-    from scaseg.build import load_model as load_model
-    from scaseg.inference import Segmentation as Segmentation
-    from scaseg.models import save_pretrained as save_pretrained
-    from scaseg.nn import ContextAggregation as ContextAggregation
-    from scaseg.nn import DependencyPredictor as DependencyPredictor
-    from scaseg.nn import SelectiveContext as SelectiveContext
-    from scaseg.ops import aggregate as aggregate
-    from scaseg.ops import choose_backend as choose_backend
-    from scaseg.ops import selective_context as selective_context
+    from scaseg.inference.segmentation import Segmentation as Segmentation
+    from scaseg.models.build import create_model as create_model
+    from scaseg.models.build import load_model as load_model
+    from scaseg.models.checkpoint import save_pretrained as save_pretrained
+    from scaseg.nn.aggregation import ContextAggregation as ContextAggregation
+    from scaseg.nn.predictor import DependencyPredictor as DependencyPredictor
+    from scaseg.nn.selective_context import SelectiveContext as SelectiveContext
+    from scaseg.ops.dispatch import aggregate as aggregate
+    from scaseg.ops.dispatch import choose_backend as choose_backend
+    from scaseg.ops.dispatch import selective_context as selective_context
 
 # The public names and where they live. Imported on first use: torch takes a second to load, and
 # `scaseg --help` must not wait for it.
 _HOME = {
-    "ContextAggregation": "scaseg.nn",
-    "DependencyPredictor": "scaseg.nn",
-    "Segmentation": "scaseg.inference",
-    "SelectiveContext": "scaseg.nn",
-    "aggregate": "scaseg.ops",
-    "choose_backend": "scaseg.ops",
-    "create_model": "scaseg.build",
-    "load_model": "scaseg.build",
-    "save_pretrained": "scaseg.models",
-    "selective_context": "scaseg.ops",
+    "ContextAggregation": "scaseg.nn.aggregation",
+    "DependencyPredictor": "scaseg.nn.predictor",
+    "Segmentation": "scaseg.inference.segmentation",
+    "SelectiveContext": "scaseg.nn.selective_context",
+    "aggregate": "scaseg.ops.dispatch",
+    "choose_backend": "scaseg.ops.dispatch",
+    "create_model": "scaseg.models.build",
+    "load_model": "scaseg.models.build",
+    "save_pretrained": "scaseg.models.checkpoint",
+    "selective_context": "scaseg.ops.dispatch",
 }
 _SUBPACKAGES = (
-    *("class_weights", "config", "data", "explain", "inference", "losses", "metrics", "models"),
-    *("nn", "ops", "palette", "training"),
+    *("comparison", "config", "data", "errors", "explanation", "inference", "io", "losses"),
+    *("metrics", "models", "nn", "ops", "plots", "training"),
 )
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaseg.memory import in_words
 from scaseg.ops.dispatch import selective_context
 from scaseg.ops.reference import activate, pair_scores, weighted_mean
+from scaseg.system import in_words
 
 REFERENCE_UP_TO = 1024  # the literal form holds n x n x 2K numbers
 

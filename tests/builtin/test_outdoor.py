@@ -13,7 +13,7 @@ from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.model_folder import BUILTIN, USUAL, builtin_models, class_names
+from scaseg.io.model_folder import BUILTIN, USUAL, builtin_models, class_names
 from tests.docs.pages import ROOT
 from tests.shared import SHARED, needs
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from tests.cli.parsers import COMMANDS, named
-from tests.data.test_check import root as root  # a clean data set
+from tests.data.validation.test_check import root as root  # a clean data set
 
 ESCAPE = "\x1b"
-COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[\d;]*m")
+COLOR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[\d;]*m")
 
 
 def on_a_terminal(arguments, **environment):
@@ -40,13 +40,13 @@ def on_a_terminal(arguments, **environment):
 
 
 def test_a_progress_bar_has_colours(root):  # or the others would prove nothing
-    assert COLOUR.search(on_a_terminal(["data", "check", root]))
+    assert COLOR.search(on_a_terminal(["data", "check", root]))
 
 
 def test_no_color_is_respected(root):
     shown = on_a_terminal(["data", "check", root], NO_COLOR="1")
     assert "reading" in shown
-    assert not COLOUR.search(shown)
+    assert not COLOR.search(shown)
 
 
 def test_a_dumb_terminal_gets_plain_text(root):

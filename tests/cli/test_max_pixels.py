@@ -4,8 +4,8 @@ import pytest
 
 from scaseg.cli import main
 from scaseg.cli.settings import KEYS
-from scaseg.config import DataConfig
-from scaseg.data.files import MAX_PIXELS
+from scaseg.config.run import DataConfig
+from scaseg.data.decode.files import MAX_PIXELS
 
 COMMANDS = {
     "predict": ["a.jpg", "--model", "m", "--out", "o"],

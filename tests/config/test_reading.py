@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 import yaml
 
-from scaseg.config import DataConfig, RunConfig
 from scaseg.config.reading import Dumper, Text, parse, read, setting, what_fits
+from scaseg.config.run import DataConfig, RunConfig
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Inner:
     choice: Literal["32", "bf16"] = setting("32", "one of several")
     pair: tuple[int, int] | None = setting(None, "two", least=8)
     names: tuple[str, ...] | None = setting(None, "some")
-    colours: tuple[tuple[int, int, int], ...] = setting((), "some", least=0, most=255)
+    colors: tuple[tuple[int, int, int], ...] = setting((), "some", least=0, most=255)
     table: dict[int, int] = setting({}, "values")  # noqa: RUF009 (makes a field)
     options: dict[str, Any] = setting({}, "anything")  # noqa: RUF009
 
@@ -55,7 +55,7 @@ def value(key, plain):
         ("pair", None, None),
         ("names", [], ()),
         ("names", ["sky", "tree"], ("sky", "tree")),
-        ("colours", [[0, 1, 2], [3, 4, 255]], ((0, 1, 2), (3, 4, 255))),
+        ("colors", [[0, 1, 2], [3, 4, 255]], ((0, 1, 2), (3, 4, 255))),
         ("table", {255: 1}, {255: 1}),
         ("table", {"255": 1}, {255: 1}),  # as JSON gives it back
         ("options", {"gamma": 2, "list": [1, None]}, {"gamma": 2, "list": [1, None]}),
@@ -97,7 +97,7 @@ def test_values_of_a_recipe(key, plain, expected):
         ("names", "1,2", ("1", "2")),
         ("names", "a,[b", ("a", "[b")),
         ("names", "[]", ()),
-        ("colours", "[[0, 1, 2], [3, 4, 5]]", ((0, 1, 2), (3, 4, 5))),
+        ("colors", "[[0, 1, 2], [3, 4, 5]]", ((0, 1, 2), (3, 4, 5))),
         ("table", "{255: 1}", {255: 1}),
         ("table", "{}", {}),
         ("options", "{eps: 1e-8, betas: [0.9, 1]}", {"eps": 1e-8, "betas": [0.9, 1]}),
@@ -143,8 +143,8 @@ REFUSED = [
     ("names", "sky", "give a list, each text, or null"),
     ("names", ["sky", 3], "give a list, each text, or null"),
     ("names", {"sky": 1}, "give a list, each text, or null"),
-    ("colours", [[0, 1]], "give a list, each a list of 3, each a whole number from 0 to 255"),
-    ("colours", [[0, 1, 256]], "give a list, each a list of 3"),
+    ("colors", [[0, 1]], "give a list, each a list of 3, each a whole number from 0 to 255"),
+    ("colors", [[0, 1, 256]], "give a list, each a list of 3"),
     ("table", {"a": 1}, "give a mapping of whole numbers"),
     ("table", {1: None}, "give a mapping of whole numbers"),
     ("table", [1, 2], "give a mapping of whole numbers"),

@@ -5,20 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.build import BACKBONES, CONTEXTS, DATASETS, GENERATED
-from scaseg.config import (
+from scaseg.config.recipe import describe, load_recipe, save_recipe, to_yaml
+from scaseg.config.run import (
     AugmentConfig,
     DataConfig,
     MachineConfig,
     NetworkConfig,
     RunConfig,
     TrainingConfig,
-    describe,
-    load_recipe,
-    save_recipe,
 )
-from scaseg.config.recipe import to_yaml
+from scaseg.data.build import DATASETS, GENERATED
 from scaseg.losses import LOSSES
+from scaseg.models.build import BACKBONES, CONTEXTS
 from scaseg.models.heads import HEADS
 
 UNUSUAL = RunConfig(
@@ -42,7 +40,7 @@ UNUSUAL = RunConfig(
     training=TrainingConfig(
         lr=1e-5,
         head_lr=1e20,
-        optimiser_options={"eps": 1e-08, "betas": [0.9, 0.999]},
+        optimizer_options={"eps": 1e-08, "betas": [0.9, 0.999]},
         class_weight_range=(0.5, 16.0),
         seed=2**32 - 1,
         loggers=("tensorboard", "csv"),
@@ -74,7 +72,7 @@ numbers = st.floats(0, 1e30) | st.integers(0, 10**6).map(float)
 def test_any_text_and_number_survives(tmp_path_factory, root, classes, options, rate):
     run = RunConfig(
         data=DataConfig(root=root, classes=tuple(classes)),
-        training=TrainingConfig(optimiser_options=options, lr=rate),
+        training=TrainingConfig(optimizer_options=options, lr=rate),
     )
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     save_recipe(run, path)
@@ -101,7 +99,7 @@ def test_a_recipe_as_people_write_it(tmp_path):
     assert run.data == DataConfig(root="photos", classes=("no", "yes"), label_map={255: 1})
     assert run.augment.crop == (64, 96)
     assert (run.training.lr, run.training.epochs) == (0.001, 10)
-    assert run.training.optimiser_options == {"eps": 1e-8}
+    assert run.training.optimizer_options == {"eps": 1e-8}
     assert run.machine.precision == "16"
 
 
@@ -174,8 +172,8 @@ def test_overrides_come_last(tmp_path, key, text, expected):
 
 def test_options_are_overridden_one_by_one(tmp_path):
     path = write(tmp_path, "training: {optimiser_options: {eps: 1, nesterov: true}}")
-    run = load_recipe(path, {"training.optimiser_options.eps": "1e-8"})
-    assert run.training.optimiser_options == {"eps": 1e-8, "nesterov": True}
+    run = load_recipe(path, {"training.optimizer_options.eps": "1e-8"})
+    assert run.training.optimizer_options == {"eps": 1e-8, "nesterov": True}
     overrides = {
         "training.loss_options": "{keep: 0.5}",
         "training.loss_options.threshold": "0.25",

@@ -7,8 +7,8 @@ import pytest
 
 from tests.faults.image_seeds import photograph
 
-COLOUR = photograph()
-PIXELS = np.asarray(COLOUR)
+COLOR = photograph()
+PIXELS = np.asarray(COLOR)
 
 
 def written(path, data):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data import FolderDataset
 from scaseg.data.cache import DiskCache, RamCache
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.loading import EvaluationPhotographs, TrainingExamples
 
 

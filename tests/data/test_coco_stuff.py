@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from scaseg.data.datasets import CocoStuff10k, CocoStuff164k, coco_stuff
-from scaseg.data.datasets.coco_stuff import CLASSES, NAMES, UNUSED
+from scaseg.data.datasets import coco_stuff
+from scaseg.data.datasets.coco_stuff import CLASSES, NAMES, UNUSED, CocoStuff10k, CocoStuff164k
 from tests.data import replicas
 from tests.data.replicas import COCO_CLASSES
 

@@ -4,20 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from scaseg.build import GENERATED, build_dataset
 from scaseg.cli import main
-from scaseg.config import DataConfig
+from scaseg.config.run import DataConfig
+from scaseg.data.build import GENERATED, build_dataset
 from scaseg.data.cache import DiskCache, RamCache
-from scaseg.data.datasets import (
-    ContextScenesGlobal,
-    ContextScenesSelective,
-    FolderDataset,
-    context_scenes,
-)
-from scaseg.data.scan import scan_labels
+from scaseg.data.datasets import context_scenes
+from scaseg.data.datasets.context_scenes import ContextScenesGlobal, ContextScenesSelective
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
-from scaseg.models.backbones import Tiny
+from scaseg.data.validation.scan import scan_labels
+from scaseg.models.backbones.tiny import Tiny
 
 # the first test scene of each: pixels of the classes, and the mean brightness
 EVERYBODYS = {
@@ -65,9 +62,9 @@ def stamps(monkeypatch, draw, seed):
         noted.append((opacity, label, getattr(pen, "keywords", {})))
         stamp(self, x, y, size, pen, opacity=opacity, label=label)
 
-    def keep(self, x, y, colours, labels):
-        painted.append((colours, labels))
-        paint(self, x, y, colours, labels)
+    def keep(self, x, y, colors, labels):
+        painted.append((colors, labels))
+        paint(self, x, y, colors, labels)
 
     monkeypatch.setattr(Canvas, "stamp", note)
     monkeypatch.setattr(Canvas, "paint", keep)
@@ -92,11 +89,11 @@ def test_every_field_has_one_sign_that_tells_its_crop(monkeypatch, seed):
     signs = {note["tag"]: note["crop"] for _, _, note in noted}
     assert len(signs) == len(noted)  # no tag has two signs
     assert all(label == legend.FIRST_SIGN + note["crop"] for _, label, note in noted)
-    ((colours, labels),) = painted
+    ((colors, labels),) = painted
     told = {(legend.GROUNDS[tag // 6], crop) for tag, crop in signs.items()}
     told |= {(legend.DOTS[tag % 6], crop) for tag, crop in signs.items()}
     told |= {(legend.INK, crop) for crop in range(4)}
-    drawn = np.concatenate([colours, labels[..., None]], 2).reshape(-1, 4)
+    drawn = np.concatenate([colors, labels[..., None]], 2).reshape(-1, 4)
     for red, green, blue, label in np.unique(drawn, axis=0).tolist():
         assert ((red, green, blue), label - legend.FIRST_CROP) in told
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data import FolderDataset
+from scaseg.data.datasets.folder import FolderDataset
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 
@@ -104,17 +104,17 @@ def test_real_data(name, split, count, classes):
 
 def test_samples_from_disk_become_examples(tmp_path):
     """Arrays from Pillow are read-only: a transform of the user's own may want to write."""
-    from scaseg.data import normalise
+    from scaseg.data.sample import normalize
 
     write(tmp_path, "a", np.ones((4, 6)))
     sample = FolderDataset(tmp_path)[0]
     sample.image[0, 0] = 255
-    assert normalise(sample, (0, 0, 0), (1, 1, 1)).image[:, 0, 0].tolist() == [1, 1, 1]
+    assert normalize(sample, (0, 0, 0), (1, 1, 1)).image[:, 0, 0].tolist() == [1, 1, 1]
 
 
 def test_a_list_that_is_none(tmp_path, monkeypatch):
     """A huge file under a list's name is not read into memory."""
-    from scaseg.data import paths
+    from scaseg.io import paths
 
     write_scenes(tmp_path / "scenes", 8)
     monkeypatch.setattr(paths, "MOST_TEXT", 20)

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from scaseg.cli import main
-from scaseg.config import DataConfig, load_recipe
+from scaseg.config.recipe import load_recipe
+from scaseg.config.run import DataConfig
 from scaseg.data.folds import deal, join, originals, split_fold
 from scaseg.training.data import evaluation_split, open_splits
 from tests.scenes import write_scenes

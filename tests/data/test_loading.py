@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from scaseg.data import Sample, collate, normalise
 from scaseg.data.loading import (
     NOTHING,
     EpochBatches,
@@ -16,7 +15,8 @@ from scaseg.data.loading import (
     Place,
     TrainingExamples,
 )
-from scaseg.data.transforms import ColourJitter, RandomCrop, RandomFlip, RandomScale
+from scaseg.data.sample import Sample, collate, normalize
+from scaseg.data.transforms import ColorJitter, RandomCrop, RandomFlip, RandomScale
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
 
@@ -110,7 +110,7 @@ def test_a_photograph_that_counts_nothing_is_unlabelled():
 
 
 def examples(seed=3):
-    transforms = [RandomFlip(), ColourJitter(), RandomScale(0.7, 1.5), RandomCrop(16, 16)]
+    transforms = [RandomFlip(), ColorJitter(), RandomScale(0.7, 1.5), RandomCrop(16, 16)]
     return TrainingExamples(Noise(), transforms, mean=MEAN, std=STD, seed=seed)
 
 
@@ -144,7 +144,7 @@ def test_an_example_is_a_function_of_seed_epoch_and_index():
 
 def test_without_transforms_an_example_is_the_normalised_photograph():
     plain = TrainingExamples(Noise(), [], mean=MEAN, std=STD, seed=0)[0, 4]
-    expected = normalise(Noise()[4], MEAN, STD)
+    expected = normalize(Noise()[4], MEAN, STD)
     assert torch.equal(plain.image, expected.image)
     assert torch.equal(plain.labels, expected.labels)
     assert plain.name == "image 4"

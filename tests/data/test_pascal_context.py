@@ -3,8 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from scaseg.data.datasets import PascalContext
-from scaseg.data.datasets.pascal_context import CLASSES, RENAMED
+from scaseg.data.datasets.pascal_context import CLASSES, RENAMED, PascalContext
 from tests.data import replicas
 from tests.data.replicas import CONTEXT_CLASSES, OFFICIAL_59, OFFICIAL_59_IDS
 

@@ -5,14 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data import FolderDataset
-from scaseg.data.datasets import (
-    CocoStuff10k,
-    CocoStuff164k,
-    PascalContext,
-    SiftFlow,
-    SiftFlowGeo,
-)
+from scaseg.data.datasets.coco_stuff import CocoStuff10k, CocoStuff164k
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.pascal_context import PascalContext
+from scaseg.data.datasets.sift_flow import SiftFlow, SiftFlowGeo
 from scaseg.data.prepare import MARKER, prepare
 from tests.data import replicas
 from tests.data.replicas import SCENES

@@ -3,8 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from scaseg.data.datasets import SiftFlow, SiftFlowGeo
-from scaseg.data.datasets.sift_flow import SEMANTIC
+from scaseg.data.datasets.sift_flow import SEMANTIC, SiftFlow, SiftFlowGeo
 from tests.data import replicas
 from tests.data.replicas import SCENES
 

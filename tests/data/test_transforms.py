@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.data import Sample, collate, normalise
+from scaseg.data.sample import Sample, collate, normalize
 from scaseg.data.transforms import (
-    ColourJitter,
+    ColorJitter,
     Custom,
     RandomCrop,
     RandomFlip,
@@ -53,7 +53,7 @@ def test_labels_stay_with_their_pixels(pipeline):
         assert (sample.labels[:height, :width] != 255).all()
 
 
-@pytest.mark.parametrize("pipeline", [*PIPELINES, [ColourJitter()]])
+@pytest.mark.parametrize("pipeline", [*PIPELINES, [ColorJitter()]])
 def test_reproducible_and_different(pipeline):
     def outcome(*key):
         sample = apply(pipeline, picture(), generator(*key))
@@ -105,8 +105,8 @@ def test_what_must_come_before_padding_says_so():
 
 def test_normalised_padding_is_zero_and_batches_know_their_sizes():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
-    padded = normalise(ResizeAndPad(40, 40)(picture(), generator(0, 0, 0)), mean, std)
-    plain = normalise(picture(16, 50), mean, std)
+    padded = normalize(ResizeAndPad(40, 40)(picture(), generator(0, 0, 0)), mean, std)
+    plain = normalize(picture(16, 50), mean, std)
     batch = collate([padded, plain])
     assert batch.images.shape == (2, 3, 32, 50)  # 27 rows in steps of 16
     assert batch.sizes.tolist() == [[27, 40], [16, 50]]
@@ -126,7 +126,7 @@ def test_a_batch_goes_through_the_network():
 
     model = create_model("mobilenet_v2", head="compact", classes=4, hidden=8).eval()
     examples = [
-        normalise(picture(*size), model.config.mean, model.config.std)
+        normalize(picture(*size), model.config.mean, model.config.std)
         for size in ((24, 36), (40, 33))
     ]
     batch = collate(examples)
@@ -140,13 +140,13 @@ def test_what_cannot_be_batched_says_what_to_do():
     with pytest.raises(ValueError, match="a Sample cannot be batched; normalise it first"):
         collate([picture()])
     with pytest.raises(ValueError, match="picture: 3 channels, but mean and std have 1 and 1"):
-        normalise(picture(), (0.5,), (0.2,))
+        normalize(picture(), (0.5,), (0.2,))
 
 
 def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
     examples = [
-        normalise(ResizeAndPad(96, 96)(picture(*size), generator(0, 0, 0)), mean, std)
+        normalize(ResizeAndPad(96, 96)(picture(*size), generator(0, 0, 0)), mean, std)
         for size in ((40, 90), (50, 96))
     ]
     batch = collate(examples)
@@ -157,6 +157,6 @@ def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
         assert torch.equal(image, example.image[:, :64])
         assert torch.equal(labels, example.labels[:64])
         assert (example.labels[64:] == 255).all()
-    upright = normalise(ResizeAndPad(96, 96)(picture(90, 40), generator(0, 0, 0)), mean, std)
+    upright = normalize(ResizeAndPad(96, 96)(picture(90, 40), generator(0, 0, 0)), mean, std)
     assert collate([examples[0], upright]).images.shape == (2, 3, 96, 96)
-    assert collate([normalise(picture(21, 50), mean, std)]).images.shape == (1, 3, 21, 50)
+    assert collate([normalize(picture(21, 50), mean, std)]).images.shape == (1, 3, 21, 50)

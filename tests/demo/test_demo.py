@@ -12,7 +12,7 @@ from scaseg.cli import main
 from scaseg.demo.report import Row, table
 from scaseg.demo.run import describe_run
 from scaseg.demo.trainings import train_side_by_side
-from scaseg.training.loop import WorkError
+from scaseg.training.trainer import WorkError
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +71,12 @@ def test_a_training_that_fails_is_named(tmp_path):
 
 
 def test_the_demo_is_its_recipe_shortened():
-    from scaseg.config import load_recipe
+    from scaseg.config.recipe import load_recipe
 
     recipe, run = load_recipe("recipes/context_scenes_global.yaml"), describe_run("sca")
     assert run.model == recipe.model
     assert run.augment == recipe.augment
-    for name in ("optimiser", "lr", "head_lr", "weight_decay", "batch_size", "warmup", "loss"):
+    for name in ("optimizer", "lr", "head_lr", "weight_decay", "batch_size", "warmup", "loss"):
         assert getattr(run.training, name) == getattr(recipe.training, name)
 
 

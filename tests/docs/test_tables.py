@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 from PIL import Image
 
-from scaseg.training.rows import read_rows, write_rows
+from scaseg.io.table import read_rows, write_rows
 from tests.docs.pages import PAGES, ROOT
 
 RESULTS = ROOT / "docs" / "results"

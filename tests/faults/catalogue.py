@@ -41,7 +41,7 @@ def cases(*rows):
 def build_world(root: Path) -> Path:
     """data/, two models of it, a run that was cut off, photo.png and label.png."""
     from scaseg import create_model
-    from scaseg.models import save_pretrained
+    from scaseg.models.checkpoint import save_pretrained
 
     write_scenes(root / "data", 8, size=(32, 40))
     for name, context in (("model", "sca"), ("other", "none")):

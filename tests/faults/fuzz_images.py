@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scaseg.data.datasets.matlab import read_label_map, read_names
-from scaseg.data.files import image_size, read_image, read_labels
+from scaseg.data.decode.files import image_size, read_image, read_labels
+from scaseg.data.decode.matlab import read_label_map, read_names
 from tests.faults.image_seeds import png_chunk, seeds
 
 SECONDS, GIB = 2.0, 1 << 30

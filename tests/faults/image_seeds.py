@@ -83,13 +83,13 @@ def mat(values, *, packed, names=True):
 
 def seeds():
     """Name every file: its bytes."""
-    colour, labels = photograph(), label_map()
-    grey, palette = colour.convert("L"), colour.quantize(32)
-    clear = colour.copy()
-    clear.putalpha(grey)
-    deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
+    color, labels = photograph(), label_map()
+    gray, palette = color.convert("L"), color.quantize(32)
+    clear = color.copy()
+    clear.putalpha(gray)
+    deep = Image.fromarray(np.asarray(gray).astype(np.uint16) * 257)
     icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    frames = {"save_all": True, "append_images": [colour.rotate(90), colour.rotate(180)]}
+    frames = {"save_all": True, "append_images": [color.rotate(90), color.rotate(180)]}
     from PIL.PngImagePlugin import PngInfo
 
     text = PngInfo()
@@ -97,43 +97,43 @@ def seeds():
     text.add_text("Description", "packed " * 50, zip=True)
     text.add_itxt("XML:com.adobe.xmp", '<x tiff:Orientation="3"/>')
     found = {
-        "jpeg": saved(colour, "JPEG"),
-        "jpeg progressive": saved(colour, "JPEG", progressive=True),
-        "jpeg grey": saved(grey, "JPEG", quality=30),
-        "jpeg cmyk": saved(colour.convert("CMYK"), "JPEG"),
-        "jpeg exif": saved(colour, "JPEG", exif=exif(), icc_profile=icc),
-        "jpeg 4:4:4 restarts": saved(colour, "JPEG", subsampling=0, restart_marker_blocks=3),
-        "jpeg mpo": saved(colour, "MPO", **frames),
-        "png grey": saved(grey, "PNG"),
+        "jpeg": saved(color, "JPEG"),
+        "jpeg progressive": saved(color, "JPEG", progressive=True),
+        "jpeg grey": saved(gray, "JPEG", quality=30),
+        "jpeg cmyk": saved(color.convert("CMYK"), "JPEG"),
+        "jpeg exif": saved(color, "JPEG", exif=exif(), icc_profile=icc),
+        "jpeg 4:4:4 restarts": saved(color, "JPEG", subsampling=0, restart_marker_blocks=3),
+        "jpeg mpo": saved(color, "MPO", **frames),
+        "png grey": saved(gray, "PNG"),
         "png labels": saved(labels, "PNG"),
         "png palette": saved(palette, "PNG", transparency=3),
-        "png two-valued": saved(grey.convert("1"), "PNG"),
+        "png two-valued": saved(gray.convert("1"), "PNG"),
         "png 16 bits": saved(deep, "PNG"),
-        "png colour": saved(colour, "PNG"),
+        "png colour": saved(color, "PNG"),
         "png transparent": saved(clear, "PNG"),
-        "png text icc exif": saved(colour, "PNG", pnginfo=text, icc_profile=icc, exif=exif()),
-        "png animated": saved(colour, "PNG", **frames),
-        "png interlaced": png_by_hand(np.asarray(colour), interlaced=True),
-        "png colour 16 bits": png_by_hand(np.asarray(colour), depth=16),
-        "tiff": saved(colour, "TIFF"),
+        "png text icc exif": saved(color, "PNG", pnginfo=text, icc_profile=icc, exif=exif()),
+        "png animated": saved(color, "PNG", **frames),
+        "png interlaced": png_by_hand(np.asarray(color), interlaced=True),
+        "png colour 16 bits": png_by_hand(np.asarray(color), depth=16),
+        "tiff": saved(color, "TIFF"),
         "tiff labels": saved(labels, "TIFF"),
-        "tiff lzw": saved(colour, "TIFF", compression="tiff_lzw"),
+        "tiff lzw": saved(color, "TIFF", compression="tiff_lzw"),
         "tiff labels deflate": saved(labels, "TIFF", compression="tiff_adobe_deflate"),
         "tiff packbits": saved(palette, "TIFF", compression="packbits"),
-        "tiff jpeg": saved(colour, "TIFF", compression="jpeg"),
-        "tiff group 4": saved(grey.convert("1"), "TIFF", compression="group4"),
+        "tiff jpeg": saved(color, "TIFF", compression="jpeg"),
+        "tiff group 4": saved(gray.convert("1"), "TIFF", compression="group4"),
         "tiff 16 bits": saved(deep, "TIFF"),
-        "tiff cmyk": saved(colour.convert("CMYK"), "TIFF"),
-        "tiff exif": saved(colour, "TIFF", exif=exif()),
-        "tiff pages": saved(grey, "TIFF", save_all=True, append_images=[grey, grey]),
-        "tiff big": saved(colour, "TIFF", big_tiff=True),
-        "webp": saved(colour, "WEBP"),
-        "webp lossless": saved(colour, "WEBP", lossless=True),
+        "tiff cmyk": saved(color.convert("CMYK"), "TIFF"),
+        "tiff exif": saved(color, "TIFF", exif=exif()),
+        "tiff pages": saved(gray, "TIFF", save_all=True, append_images=[gray, gray]),
+        "tiff big": saved(color, "TIFF", big_tiff=True),
+        "webp": saved(color, "WEBP"),
+        "webp lossless": saved(color, "WEBP", lossless=True),
         "webp transparent": saved(clear, "WEBP", exif=exif(), icc_profile=icc),
-        "webp animated": saved(colour, "WEBP", **frames),
-        "bmp": saved(colour, "BMP"),
+        "webp animated": saved(color, "WEBP", **frames),
+        "bmp": saved(color, "BMP"),
         "bmp palette": saved(palette, "BMP"),
-        "bmp two-valued": saved(grey.convert("1"), "BMP"),
+        "bmp two-valued": saved(gray.convert("1"), "BMP"),
         "bmp transparent": saved(clear, "BMP"),
         "bmp rle 8": bmp_rle(8),
         "bmp rle 4": bmp_rle(4),

@@ -106,21 +106,21 @@ def start(place: Path, out: Path, epochs: int) -> tuple[int, int]:
     try:
         import torch
 
-        from scaseg.config import load_recipe
-        from scaseg.training import train
-        from scaseg.training.task import SegmentationTask
+        from scaseg.config.recipe import load_recipe
+        from scaseg.training.module import SegmentationModule
+        from scaseg.training.run import train
 
-        def announce(self: SegmentationTask, *_: object) -> None:
+        def announce(self: SegmentationModule, *_: object) -> None:
             os.write(writing, struct.pack("<i", self.global_step))
 
-        save = SegmentationTask.on_save_checkpoint
+        save = SegmentationModule.on_save_checkpoint
 
-        def heavier(self: SegmentationTask, checkpoint: dict[str, object]) -> None:
+        def heavier(self: SegmentationModule, checkpoint: dict[str, object]) -> None:
             save(self, checkpoint)
             checkpoint["ballast"] = torch.arange(SAVING * 2**17)
 
-        SegmentationTask.on_train_batch_end = announce  # type: ignore[assignment, method-assign]
-        SegmentationTask.on_save_checkpoint = heavier  # type: ignore[method-assign]
+        SegmentationModule.on_train_batch_end = announce  # type: ignore[assignment, method-assign]
+        SegmentationModule.on_save_checkpoint = heavier  # type: ignore[method-assign]
         keys = {**KEYS, "data.root": str(place / "data"), "training.epochs": str(epochs)}
         resume = (out / "recipe.yaml").is_file()
         train(load_recipe(None, keys), out, resume=resume, quiet=True)
@@ -170,9 +170,9 @@ def is_saving(out: Path) -> bool:
 def torn_files(out: Path) -> list[str]:
     """Whatever cannot be read of what a run has written."""
     from scaseg import load_model
-    from scaseg.config import load_recipe
-    from scaseg.training.rows import read_rows
-    from scaseg.training.state import read_state
+    from scaseg.config.recipe import load_recipe
+    from scaseg.io.table import read_rows
+    from scaseg.training.checkpoint_io import read_state
 
     readers = {
         "checkpoints/last.safetensors": read_state,
@@ -194,7 +194,7 @@ def torn_files(out: Path) -> list[str]:
 
 
 def saved_step(out: Path) -> int:
-    from scaseg.training.state import read_state
+    from scaseg.training.checkpoint_io import read_state
 
     path = out / "checkpoints" / "last.safetensors"
     return int(read_state(path)["global_step"]) if path.is_file() else 0

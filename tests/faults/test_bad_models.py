@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from scaseg.build import load_model
-from scaseg.training.state import PREVIOUS, read_state, write_state
+from scaseg.models.build import load_model
+from scaseg.training.checkpoint_io import PREVIOUS, read_state, write_state
 from tests.faults.catalogue import LIGHT, cases, refuse
 
 PREDICT = ("predict", "photo.png", "--model", "model", "--device", "cpu", "--out", "out")

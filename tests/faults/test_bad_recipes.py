@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaseg.config import load_recipe
+from scaseg.config.recipe import load_recipe
 from tests.faults.catalogue import LIGHT, cases, refuse
 
 TRAIN = ("train", "r.yaml", "--data", "data", "--out", "out", *LIGHT)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from scaseg.training.state import read_state
+from scaseg.training.checkpoint_io import read_state
 from tests.processes import is_alive
 from tests.scenes import write_scenes
 

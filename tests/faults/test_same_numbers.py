@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from scaseg.cli import main
-from scaseg.tensor_files import read_tensors, write_tensors
+from scaseg.io.tensors import read_tensors, write_tensors
 from tests.faults.catalogue import LIGHT
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from scaseg.training import train
-from scaseg.training.folder import LAST
-from scaseg.training.state import read_state
-from scaseg.training.task import SegmentationTask
+from scaseg.training.checkpoint_io import read_state
+from scaseg.training.module import SegmentationModule
+from scaseg.training.run import train
+from scaseg.training.run_folder import LAST
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -37,7 +37,7 @@ def scenes(tmp_path_factory):
 def test_told_to_end_and_continued(scenes, tmp_path, monkeypatch, precision):
     run = settings(scenes, machine__precision=precision)
     whole = train(run, tmp_path / "whole", quiet=True)
-    step = SegmentationTask.training_step
+    step = SegmentationModule.training_step
     places = [(0, 2), (1, 5)]
 
     def training_step(self, batch, batch_idx):
@@ -46,7 +46,7 @@ def test_told_to_end_and_continued(scenes, tmp_path, monkeypatch, precision):
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
     for resume, reached in ((False, 3), (True, 11)):
         with pytest.raises(SystemExit) as stop:
             train(run, tmp_path / "run", resume=resume, quiet=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from scaseg.cli import main
-from scaseg.inference.record import RECORD
+from scaseg.inference.provenance import RECORD
 
 CLASSES = ("sky", "tree", "road")
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from scaseg.config import ModelConfig
-from scaseg.models import Segmenter
-from scaseg.nn import SelectiveContext
+from scaseg.config.model import ModelConfig
+from scaseg.models.segmenter import Segmenter
+from scaseg.nn.selective_context import SelectiveContext
 
 CLASSES = ("sky", "tree", "road", "water", "house")
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.data.files import read_image, read_labels
-from scaseg.inference import TestTime
+from scaseg.data.decode.files import read_image, read_labels
+from scaseg.inference.test_time import TestTimeAugmentation
 from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture
 
@@ -70,9 +70,9 @@ def test_ways_to_look(photos, model, tmp_path):
     """Each way gives what the library gives, whatever the batch."""
     loaded = scaseg.load_model(model)
     ways = {
-        "--tta": TestTime((0.75, 1.0, 1.25), True),
-        "--window 24 --overlap 8": TestTime(window=24, overlap=8),
-        "--window 24 --context-scope image --batch-size 2": TestTime(
+        "--tta": TestTimeAugmentation((0.75, 1.0, 1.25), True),
+        "--window 24 --overlap 8": TestTimeAugmentation(window=24, overlap=8),
+        "--window 24 --context-scope image --batch-size 2": TestTimeAugmentation(
             window=24, overlap=12, context_scope="image"
         ),
         "--precision bf16 --batch-size 3": None,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from scaseg.data.files import read_labels
-from scaseg.inference.listing import listed
-from scaseg.whole_files import LEFTOVER
+from scaseg.data.decode.files import read_labels
+from scaseg.inference.inputs import listed
+from scaseg.io.atomic import LEFTOVER
 from tests.inference.command import predict, refused, written
 from tests.inference.models import picture
 
@@ -83,7 +83,7 @@ def test_nothing_but_bad_files_left_to_do(photos, model, tmp_path, capsys):
 def test_a_photograph_that_cannot_fit_is_told_of_windows(
     photos, model, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("scaseg.inference.job.available_memory", lambda device: 1000)
+    monkeypatch.setattr("scaseg.inference.predict_folder.available_memory", lambda device: 1000)
     said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out")
     assert "41 x 30 pixels take about" in said
     assert "use --window 512" in said
@@ -95,7 +95,7 @@ def test_faults_of_the_device_are_one_line(fault, photos, model, tmp_path, capsy
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("scaseg.inference.prediction.look", fail)
+    monkeypatch.setattr("scaseg.inference.predict.look", fail)
     said = refused(capsys, photos, model=model, out=tmp_path / "out", code=1)
     assert "predicting: out of memory; use --window 512" in said
 

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from scaseg.models.backbones import MobileNetV2, Vgg16
+from scaseg.models.backbones.mobilenet_v2 import MobileNetV2
+from scaseg.models.backbones.vgg16 import Vgg16
 from scaseg.models.heads import HEADS, SegmentationHead
 from tests.models.norms import stir
 

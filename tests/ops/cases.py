@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scaseg.ops import ACTIVATIONS, selective_context
+from scaseg.ops.activation import ACTIVATIONS
+from scaseg.ops.dispatch import selective_context
 from scaseg.ops.reference import reference_context
 
 ACTIVATION_NAMES = tuple(ACTIVATIONS)

@@ -3,7 +3,7 @@
 import pytest
 from torch.autograd import gradcheck, gradgradcheck
 
-from scaseg.ops import selective_context
+from scaseg.ops.dispatch import selective_context
 from tests.ops.cases import ACTIVATION_NAMES, EXACT, random_case
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scaseg.ops import aggregate, selective_context
+from scaseg.ops.dispatch import aggregate, selective_context
 from scaseg.ops.row_sum import GUARD, reciprocal
 from tests.ops.cases import (
     ACTIVATION_NAMES,

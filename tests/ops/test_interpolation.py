@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from scaseg.ops import selective_context
+from scaseg.ops.dispatch import selective_context
 from scaseg.ops.interpolation import (
     TOLERANCE,
     cardinal_basis,
@@ -91,9 +91,9 @@ def test_the_stated_tolerance_holds_for_the_range_that_came(activation, spread):
 def test_an_outlying_target_costs_no_nodes(outlier):
     """Beyond what the sources can tell apart, every score is the same."""
     from scaseg.ops.activation import SIGMOID, lift
+    from scaseg.ops.nodes import measured_interval
     from scaseg.ops.problem import Problem
     from scaseg.ops.sources import strongest
-    from scaseg.ops.virtual import measured_interval
 
     t = torch.randn(1, 1, 1000, dtype=torch.float64)
     s = torch.randn(1, 1, 1000, dtype=torch.float64)
@@ -105,7 +105,7 @@ def test_an_outlying_target_costs_no_nodes(outlier):
 
 def test_a_broken_promise_is_harmless_where_it_cannot_be_seen():
     """Compiled, or on a GPU, scores beyond the bound count as being at it."""
-    from scaseg.ops.virtual import promised_interval
+    from scaseg.ops.nodes import promised_interval
 
     interval = promised_interval(4.0, like=torch.zeros(1, 1, 1, dtype=torch.float64))
     score = torch.tensor([[[4.0, 5.0, 1e9]]], dtype=torch.float64)

@@ -8,7 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scaseg.ops import chunks, selective_context
+from scaseg.ops import chunks
+from scaseg.ops.dispatch import selective_context
 from tests.ops.cases import ACTIVATION_NAMES, assert_agree, outputs_and_grads, random_case
 
 

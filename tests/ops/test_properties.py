@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.ops import selective_context
+from scaseg.ops.dispatch import selective_context
 from tests.ops.cases import ACTIVATION_NAMES, random_case
 
 activations = st.sampled_from(ACTIVATION_NAMES)

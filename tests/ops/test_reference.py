@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from scaseg.ops import aggregate
+from scaseg.ops.dispatch import aggregate
 from scaseg.ops.reference import (
     gradient_of_coefficients,
     gradient_of_features,

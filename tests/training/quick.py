@@ -1,6 +1,6 @@
 """Runs that take seconds: the smallest network, on scenes of 32 x 40 pixels."""
 
-from scaseg.config import load_recipe
+from scaseg.config.recipe import load_recipe
 
 TINY = {
     "model.backbone": "tiny",

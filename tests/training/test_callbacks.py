@@ -5,8 +5,8 @@ import torch
 
 import scaseg
 from scaseg.training.callbacks import move_means
-from scaseg.training.folder import BEST
-from scaseg.training.keeping import KeepBest
+from scaseg.training.checkpoints import KeepBest
+from scaseg.training.run_folder import BEST
 
 
 def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):

@@ -104,7 +104,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("--training.epochs", "many"), "--training.epochs: 'many'; give a whole number >= 1"),
         (("--nothing.at.all", "3"), "--nothing.at.all: unknown key; scaseg train --keys"),
         (("--training.ema",), "--training.ema: '--data' follows; give a value"),
-        (("--training.optimiser", "Sgdd"), "training.optimiser: 'Sgdd'; give one of"),
+        (("--training.optimizer", "Sgdd"), "training.optimizer: 'Sgdd'; give one of"),
         (("--model.context_options.hiden", "3"), "model.context_options.hiden: unknown key;"),
         (("--model.context_options.hidden", "many"), "model.context_options.hidden is 'many'"),
         (("--training.loggers", "paper"), "training.loggers: 'paper'; give some of tensorboard"),

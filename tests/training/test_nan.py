@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from scaseg.training import train
-from scaseg.training.folder import LAST
-from scaseg.training.state import read_state
-from scaseg.training.task import SegmentationTask
+from scaseg.training.checkpoint_io import read_state
+from scaseg.training.module import SegmentationModule
+from scaseg.training.run import train
+from scaseg.training.run_folder import LAST
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -36,13 +36,13 @@ def poison(*names):
 
 def steps(monkeypatch):
     """The weights before each training step, and the names in its batch."""
-    seen, step = [], SegmentationTask.training_step
+    seen, step = [], SegmentationModule.training_step
 
     def training_step(self, batch, batch_idx):
         seen.append((batch.names, {n: w.detach().clone() for n, w in self.named_parameters()}))
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
     return seen
 
 
@@ -100,7 +100,7 @@ def test_weights_that_are_no_numbers_are_not_saved(scenes, tmp_path, monkeypatch
         if len(count) == 3:
             next(self.parameters()).grad.fill_(torch.inf)
 
-    monkeypatch.setattr(SegmentationTask, "on_after_backward", lambda self: ruin(self, None))
+    monkeypatch.setattr(SegmentationModule, "on_after_backward", lambda self: ruin(self, None))
     with pytest.raises(RuntimeError, match=r"step 4: .* is not finite any more; lower --lr"):
         train(run, tmp_path / "run", quiet=True)
     state = read_state(tmp_path / "run" / LAST)

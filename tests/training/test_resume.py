@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from scaseg.data.loading import TrainingExamples
-from scaseg.training import train
-from scaseg.training.folder import LAST
-from scaseg.training.keeping import KeepLast
-from scaseg.training.state import PREVIOUS, has_state, read_state
-from scaseg.training.task import SegmentationTask
+from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
+from scaseg.training.checkpoints import KeepLast
+from scaseg.training.module import SegmentationModule
+from scaseg.training.run import train
+from scaseg.training.run_folder import LAST
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -61,7 +61,7 @@ def same_weights(one, other):
 
 def at_batches(monkeypatch, places, act):
     """Do something before the training step of each (epoch, batch), once."""
-    step, waiting = SegmentationTask.training_step, list(places)
+    step, waiting = SegmentationModule.training_step, list(places)
 
     def training_step(self, batch, batch_idx):
         if (self.current_epoch, batch_idx) in waiting:
@@ -69,7 +69,7 @@ def at_batches(monkeypatch, places, act):
             act()
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
 
 
 def cut():
@@ -157,7 +157,7 @@ def test_a_signal_ends_a_run_after_its_step(
 def test_a_signal_while_validating(scenes, whole, tmp_path, monkeypatch):
     """Validation is long, and whoever sends SIGTERM does not wait: it begins again."""
     run = settings(scenes, training__checkpoint_every=9)
-    judge, judged = SegmentationTask.validation_step, []
+    judge, judged = SegmentationModule.validation_step, []
 
     def validation_step(self, photograph, batch_idx):
         judged.append(batch_idx)
@@ -165,7 +165,7 @@ def test_a_signal_while_validating(scenes, whole, tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return judge(self, photograph, batch_idx)
 
-    monkeypatch.setattr(SegmentationTask, "validation_step", validation_step)
+    monkeypatch.setattr(SegmentationModule, "validation_step", validation_step)
     with pytest.raises(SystemExit) as stop:
         train(run, tmp_path / "run", quiet=True)
     assert stop.value.code == 143
@@ -275,7 +275,7 @@ def test_averaged_weights_whose_model_could_not_be_written(scenes, whole, tmp_pa
 
 
 def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatch):
-    judge = SegmentationTask.on_validation_epoch_end
+    judge = SegmentationModule.on_validation_epoch_end
 
     def worse_then_better(self):
         real, self.log = self.log, lambda *_, **__: None
@@ -284,7 +284,7 @@ def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatc
         value = [50.0, 40.0, 60.0, 70.0][self.current_epoch]
         self.log("val/mIoU", value)
 
-    monkeypatch.setattr(SegmentationTask, "on_validation_epoch_end", worse_then_better)
+    monkeypatch.setattr(SegmentationModule, "on_validation_epoch_end", worse_then_better)
     run = settings(scenes, training__early_stop=1, training__epochs=4)
     unbroken = train(run, tmp_path / "whole", quiet=True)
     assert len(unbroken.rows) == 2
@@ -320,14 +320,14 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(scenes, tmp_path, monkeypatc
 
 def test_a_continued_run_draws_what_the_unbroken_one_draws(scenes, tmp_path, monkeypatch):
     """Dropout, and what a user's own layer asks of random and NumPy; tiny itself draws nothing."""
-    drawn, step = {}, SegmentationTask.training_step
+    drawn, step = {}, SegmentationModule.training_step
 
     def training_step(self, batch, batch_idx):
         draws = (float(torch.rand(())), random.random(), float(np.random.rand()))
         drawn.setdefault((self.current_epoch, batch_idx), []).append(draws)
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(SegmentationTask, "training_step", training_step)
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
     run = settings(scenes, training__checkpoint_minutes=0, training__epochs=2)
     train(run, tmp_path / "whole", quiet=True)
     at_batches(monkeypatch, [(0, 3), (1, 4)], cut)

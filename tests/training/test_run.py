@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import scaseg
-from scaseg.config import load_recipe
-from scaseg.data import FolderDataset
-from scaseg.inference import score
-from scaseg.training import evaluate, train
-from scaseg.training.evaluation import trained_on
+from scaseg.config.recipe import load_recipe
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.inference.test_time import score
+from scaseg.training.evaluation import evaluate, trained_on
+from scaseg.training.run import train
 from tests.scenes import CLASSES, write_scenes
 from tests.training import quick
 
@@ -22,7 +22,7 @@ QUICK = {
     "model.head": "compact",
     "model.context_options.hidden": "16",
     "training.batch_size": "4",
-    "training.optimiser": "AdamW",
+    "training.optimizer": "AdamW",
     "training.lr": "4e-3",
     "training.head_lr": "1e-3",
     "machine.device": "cpu",
@@ -92,7 +92,7 @@ def test_a_continued_run_is_the_run_that_was_never_stopped(scenes, tmp_path, mon
     )
     whole = train(run, tmp_path / "whole", quiet=True)
 
-    from scaseg.training import keeping
+    from scaseg.training import checkpoints as keeping
 
     class StopError(Exception):
         pass

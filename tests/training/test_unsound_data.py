@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from scaseg.cli import main
-from scaseg.config import DataConfig, RunConfig
+from scaseg.config.run import DataConfig, RunConfig
 from scaseg.training.data import evaluation_split, open_data
 from scaseg.training.evaluation import check_images
-from tests.data.test_check import ERRORS, WARNINGS, labels_everywhere, root  # noqa: F401
+from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere, root  # noqa: F401
 
 
 def train(folder, **options):

@@ -8,11 +8,11 @@ import statistics
 from making.marks import NOT_YET, Page, maker, of_study
 from making.pictures import ALT, pictures_of
 from making.studies import Study
-from scaseg.training.compared_maps import maps_table
-from scaseg.training.comparing.results import RESULTS
-from scaseg.training.comparing.statistics import Difference, Pair, Summary, values_of
-from scaseg.training.comparing.tables import CSV_TABLE, markdown, pairs_markdown, with_interval
-from scaseg.training.folder import RECIPE
+from scaseg.comparison.maps import maps_table
+from scaseg.comparison.results import RESULTS
+from scaseg.comparison.statistics import Difference, Pair, Summary, values_of
+from scaseg.comparison.tables import CSV_TABLE, markdown, pairs_markdown, with_interval
+from scaseg.training.run_folder import RECIPE
 
 LEVEL = 0.05
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from making.marks import NOT_YET, Page, maker
-from scaseg.training.rows import Row, read_rows
+from scaseg.io.table import Row, read_rows
 
 FILE = "docs/results/hyper_parameters/identity.csv"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from making.marks import NOT_YET, Page, maker
-from scaseg.training.rows import read_rows
+from scaseg.io.table import read_rows
 
 FILE = "docs/results/outdoor_maps.csv"
 SAID = {

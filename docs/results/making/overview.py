@@ -9,8 +9,8 @@ from typing import Any
 from making.blocks import apart, verdict
 from making.marks import NOT_YET, Page, maker
 from making.studies import Study, in_order
-from scaseg.training.comparing.results import RESULTS
-from scaseg.training.comparing.tables import TABLE, with_interval
+from scaseg.comparison.results import RESULTS
+from scaseg.comparison.tables import TABLE, with_interval
 
 SCENES = {
     "context_scenes/global": "context scenes, global",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from making.marks import NOT_YET, Page, maker, of_study
 from making.studies import Study, read_axis
-from scaseg.training.comparing.statistics import METRICS, Summary, holm
-from scaseg.training.comparing.tables import chance, with_interval
+from scaseg.comparison.statistics import METRICS, Summary, holm
+from scaseg.comparison.tables import chance, with_interval
 
 Scores = tuple[float, float, float]  # PPA, CAA, mIoU
 

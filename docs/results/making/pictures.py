@@ -10,8 +10,8 @@ from PIL import Image, PngImagePlugin
 
 from making.plots import write_axes, write_variants
 from making.studies import Study
-from scaseg.training.compare import PICTURE
-from scaseg.training.comparing.results import RESULTS
+from scaseg.comparison.compare import PICTURE
+from scaseg.comparison.results import RESULTS
 
 AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
 ALT = {

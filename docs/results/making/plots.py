@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from making.paper import LETTERS
 from making.studies import Study, read_axis
-from scaseg.figures import DARK, RUNS_TITLE, draw_points, write_comparison
-from scaseg.training.comparing.statistics import Summary, values_of
+from scaseg.comparison.statistics import Summary, values_of
+from scaseg.plots.figures import DARK, RUNS_TITLE, draw_points, write_comparison
 
 Bar = tuple[float, float, float]  # middle, low, high
 FONT = 10

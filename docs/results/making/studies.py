@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scaseg import SelectiveContext
-from scaseg.build import CONTEXTS
-from scaseg.config import load_recipe
-from scaseg.training.comparing.jobs import described, key_of, read_variant
-from scaseg.training.comparing.results import RESULTS
-from scaseg.training.comparing.statistics import (
+from scaseg.comparison.jobs import described, key_of, read_variant
+from scaseg.comparison.results import RESULTS
+from scaseg.comparison.statistics import (
     METRICS,
     Adjusted,
     Difference,
@@ -22,10 +20,12 @@ from scaseg.training.comparing.statistics import (
     Summary,
     adjusted,
     every_pair,
-    summarise,
+    summarize,
 )
-from scaseg.training.folder import RECIPE
-from scaseg.training.rows import Row, read_rows
+from scaseg.config.recipe import load_recipe
+from scaseg.io.table import Row, read_rows
+from scaseg.models.build import CONTEXTS
+from scaseg.training.run_folder import RECIPE
 
 # what the others are compared with, where it is not the first of CONTEXTS
 FIRST = {"hyper_parameters": "sca"}
@@ -47,7 +47,7 @@ class Study:
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        return summarise(self.rows, self.names)
+        return summarize(self.rows, self.names)
 
     @cached_property
     def pairs(self) -> list[Pair]:

@@ -66,7 +66,7 @@ def _bench(options: argparse.Namespace, parser: Parser) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("--device: cuda is not available here; choose cpu")
-    from scaseg.memory import available_memory, in_words
+    from scaseg.system import available_memory, in_words
 
     # what goes in and what comes out, forward and backward: less it cannot be
     needed, free = (

@@ -91,8 +91,8 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
         options.config_keys = {"data.folds": str(options.folds), **options.config_keys}
     run = read_run(options, options.recipe, parser)
 
-    from scaseg.training.compare import TABLE, compare, read_variant
-    from scaseg.training.loop import WorkError
+    from scaseg.comparison.compare import TABLE, compare, read_variant
+    from scaseg.training.trainer import WorkError
 
     try:
         variants = [read_variant(text) for text in contexts]

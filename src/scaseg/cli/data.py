@@ -16,7 +16,7 @@ from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.places import cannot_be_written, check_folder
 
 if TYPE_CHECKING:
-    from scaseg.data.datasets import PairedDataset
+    from scaseg.data.datasets.paired import PairedDataset
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 
@@ -131,7 +131,7 @@ def _add_workers(parser: Parser, default: str) -> None:
 
 
 def _list(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.build import DATASETS, GENERATED
+    from scaseg.data.build import DATASETS, GENERATED
 
     known = [*DATASETS.items(), *GENERATED.items()]
     forms = {name: (dataset.__doc__ or "").split("\n")[0] for name, dataset in known}
@@ -152,8 +152,8 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
     dataset = _dataset("--name", options.name, parser)
     _require_folder(options.folder, parser)
 
-    from scaseg.data.check import check_data
-    from scaseg.data.report import render
+    from scaseg.data.validation.check import check_data
+    from scaseg.data.validation.report import render
     from scaseg.progress import progress_bar
 
     try:
@@ -183,7 +183,7 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
 
 def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
     """Accept options under the names that `train` has for them, as the report's advice does."""
-    from scaseg.config import load_recipe
+    from scaseg.config.recipe import load_recipe
 
     names = ("name", "label_map", "reduce_zero_label", "ignore_index", "classes", "max_pixels")
     for key in options.config_keys:
@@ -200,7 +200,7 @@ def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.build import GENERATED
+    from scaseg.data.build import GENERATED
 
     generated = options.name in GENERATED
     *sources, destination = options.folders
@@ -244,7 +244,7 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
-    from scaseg.build import DATASETS, GENERATED
+    from scaseg.data.build import DATASETS, GENERATED
 
     if name in GENERATED:
         parser.error(f"{option}: {name} is generated, there are no files to check")
@@ -266,7 +266,7 @@ def _print(text: str) -> None:
 
 
 def _label_map(text: str) -> dict[int, int]:
-    from scaseg.config import load_recipe
+    from scaseg.config.recipe import load_recipe
 
     wrong = argparse.ArgumentTypeError(f"{text!r}; give whole numbers, such as '{{255: 1}}'")
     try:

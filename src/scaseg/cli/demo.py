@@ -45,7 +45,7 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.demo import run_demo
     from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
     from scaseg.demo.run import SCENES
-    from scaseg.training.loop import WorkError
+    from scaseg.training.trainer import WorkError
 
     sizes = {"epochs": options.epochs, "images": options.images}
     try:

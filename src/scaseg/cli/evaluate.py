@@ -15,7 +15,7 @@ from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 from scaseg.cli.places import check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
-from scaseg.model_folder import is_builtin
+from scaseg.io.model_folder import is_builtin
 
 
 def add_evaluate(add: Callable[..., Parser]) -> None:
@@ -59,9 +59,9 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.build import load_model
-    from scaseg.config import load_recipe
-    from scaseg.folder_lock import folder_lock
+    from scaseg.config.recipe import load_recipe
+    from scaseg.io.lock import folder_lock
+    from scaseg.models.build import load_model
     from scaseg.progress import progress_bar
     from scaseg.training.data import evaluation_split
     from scaseg.training.evaluation import (
@@ -71,7 +71,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
         trained_on,
         unnamed_classes,
     )
-    from scaseg.training.loop import WorkError, check_device, is_first_process
+    from scaseg.training.trainer import WorkError, check_device, is_first_process
 
     scales = (0.75, 1.0, 1.25) if options.tta else options.scales
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
@@ -109,7 +109,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
                     check="none",
                 )
             if writes:
-                from scaseg.figures import write_evaluation
+                from scaseg.plots.figures import write_evaluation
 
                 write_evaluation(result.confusion, classes, Path(options.out))
     except WorkError as fault:

@@ -96,7 +96,7 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
         what = options.image or options.data or "the data"
         parser.fail(1, f"{what}: could not be explained ({said}); try a smaller one")
     if figure is not None:
-        from scaseg.explain import save_figure
+        from scaseg.explanation.saving import save_figure
 
         save_figure(figure, options.out, format=kind)
     if not options.quiet:  # not before: what fails is told in one line
@@ -158,17 +158,11 @@ def _check_combination(options: argparse.Namespace) -> None:
 
 def _maps(options: argparse.Namespace, kind: str, folder: Path) -> tuple[Figure | None, list[str]]:
     """The figure, or None where the numbers are written; and what is to be said of it."""
-    from scaseg.data.files import read_image
-    from scaseg.explain import (
-        class_maps,
-        dependency_maps,
-        draw_dependency_maps,
-        grid_points,
-        save_maps,
-    )
-    from scaseg.explain.alike import likeness
-    from scaseg.explain.drawing import MOST
-    from scaseg.explain.maps import check_point
+    from scaseg.data.decode.files import read_image
+    from scaseg.explanation.figure import MOST, draw_dependency_maps
+    from scaseg.explanation.maps import check_point, class_maps, dependency_maps, grid_points
+    from scaseg.explanation.saving import save_maps
+    from scaseg.explanation.similarity import likeness
 
     # before the model: it is quick to refuse
     image = read_image(options.image, max_pixels=options.max_pixels)

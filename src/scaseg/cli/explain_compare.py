@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scaseg.cli.loading import load
-from scaseg.data.datasets import FolderDataset, LabelledImages
+from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.paired import size_mismatch
-from scaseg.data.files import read_image, read_labels
+from scaseg.data.decode.files import read_image, read_labels
 from scaseg.data.sample import Sample
-from scaseg.explain import Comparison, compare_models, draw_comparisons, most_telling
-from scaseg.explain.comparing import check_pair
+from scaseg.explanation.disagreement import Comparison, check_pair, compare_models, most_telling
+from scaseg.explanation.page import draw_comparisons
 from scaseg.inference.segmentation import palette_of
-from scaseg.models import Segmenter
+from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 
 TOP = 5

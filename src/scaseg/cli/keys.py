@@ -65,6 +65,6 @@ def key_that_ends(name: str) -> str | None:
 
 
 def _known() -> list[str]:
-    from scaseg.config import describe
+    from scaseg.config.recipe import describe
 
     return [key for key, *_ in describe()]

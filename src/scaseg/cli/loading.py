@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.model_folder import BEST, BUILTIN, USUAL, WEIGHTS, class_names, find_model
+from scaseg.io.model_folder import BEST, BUILTIN, USUAL, WEIGHTS, class_names, find_model
 
 if TYPE_CHECKING:
-    from scaseg.models import Segmenter
+    from scaseg.models.segmenter import Segmenter
 
 
 def add_model(parser: argparse._ActionsContainer) -> None:
@@ -47,7 +47,7 @@ def load(option: str, folder: str | Path, device: str) -> Segmenter:
     """Load a model onto a device; ValueError names the option that it was given by."""
     import torch
 
-    from scaseg.build import load_model
+    from scaseg.models.build import load_model
 
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto":

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from scaseg.whole_files import temporary_beside
+from scaseg.io.atomic import temporary_beside
 
 
 def check_folder(option: str, folder: str | Path) -> None:

@@ -17,8 +17,8 @@ from scaseg.cli.places import cannot_be_written, check_folder
 from scaseg.cli.windows import add_windows, check_windows, read_looks
 
 if TYPE_CHECKING:
-    from scaseg.inference import TestTime
-    from scaseg.inference.job import Tally
+    from scaseg.inference.predict_folder import Tally
+    from scaseg.inference.test_time import TestTimeAugmentation
 
 PRECISIONS = {"32": "fp32", "bf16": "bf16", "16": "fp16"}  # as `evaluate` spells them
 
@@ -117,7 +117,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.inference.listing import Listed, Shard, listed
+    from scaseg.inference.inputs import Listed, Shard, listed
     from scaseg.inference.outputs import Outputs, check_outputs
 
     shard = None if options.shard is None else Shard(*options.shard)
@@ -136,8 +136,8 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.inference.job import Options, WorkError, predict_files, usual_workers
-    from scaseg.inference.record import Record
+    from scaseg.inference.predict_folder import Options, WorkError, predict_files, usual_workers
+    from scaseg.inference.provenance import Record
 
     try:
         scales = (0.75, 1.0, 1.25) if options.tta else (1.0,)
@@ -198,7 +198,7 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
         print(_summary(tally, there, options.out))
 
 
-def _decisive(options: argparse.Namespace, how: TestTime) -> dict[str, Any]:
+def _decisive(options: argparse.Namespace, how: TestTimeAugmentation) -> dict[str, Any]:
     """The options that change results, as they are typed."""
     found: dict[str, Any] = {"--tta": options.tta, "--precision": options.precision}
     if how.window is not None:

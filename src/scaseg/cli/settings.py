@@ -11,7 +11,7 @@ from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 
 if TYPE_CHECKING:
-    from scaseg.config import RunConfig
+    from scaseg.config.run import RunConfig
 
 # options that stand for a key of the run: what a person types, and where it goes
 KEYS = {
@@ -70,7 +70,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 
 def read_run(options: argparse.Namespace, recipe: str | Path | None, parser: Parser) -> RunConfig:
     """Put a recipe, options and keys together; exit with one line where something does not fit."""
-    from scaseg.config import load_recipe
+    from scaseg.config.recipe import load_recipe
 
     given = given_settings(options)
     overrides = {KEYS[name]: text for name, text in given.items()} | options.config_keys

@@ -46,7 +46,7 @@ def add_train(add: Callable[..., Parser]) -> None:
 
 
 def _train(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.config import describe
+    from scaseg.config.recipe import describe
 
     if options.keys:
         for key, value, fits, about in describe():
@@ -68,13 +68,13 @@ def _train(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _run(options: argparse.Namespace, run: object, parser: Parser) -> None:
-    from scaseg.config import RunConfig
-    from scaseg.training.folder import LAST
-    from scaseg.training.loop import WorkError, is_first_process
-    from scaseg.training.processes import AgreedError
+    from scaseg.config.run import RunConfig
+    from scaseg.training.checkpoint_io import has_state
+    from scaseg.training.distributed import AgreedError
     from scaseg.training.run import train
-    from scaseg.training.state import has_state
-    from scaseg.training.stopping import TerminatedError
+    from scaseg.training.run_folder import LAST
+    from scaseg.training.signals import TerminatedError
+    from scaseg.training.trainer import WorkError, is_first_process
 
     assert isinstance(run, RunConfig)
     folder = None if options.out is None else Path(options.out)
@@ -118,7 +118,7 @@ def _recipe_to_resume(options: argparse.Namespace, given: set[str], parser: Pars
         parser.error(
             f"--resume: --{other[0].replace('_', '-')} cannot change in a run; leave it out"
         )
-    from scaseg.model_folder import RECIPE
+    from scaseg.io.model_folder import RECIPE
 
     folder = Path(options.out)
     if not (folder / RECIPE).is_file():

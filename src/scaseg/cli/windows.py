@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from scaseg.cli.parser import positive
 
 if TYPE_CHECKING:
-    from scaseg.inference import TestTime
-    from scaseg.models import Segmenter
+    from scaseg.inference.test_time import TestTimeAugmentation
+    from scaseg.models.segmenter import Segmenter
 
 
 def add_windows(group: argparse._ArgumentGroup) -> None:
@@ -36,9 +36,11 @@ def add_windows(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def read_looks(options: argparse.Namespace, scales: tuple[float, ...], *, flip: bool) -> TestTime:
+def read_looks(
+    options: argparse.Namespace, scales: tuple[float, ...], *, flip: bool
+) -> TestTimeAugmentation:
     """Put the looks at a photograph together; ValueError where something does not fit."""
-    from scaseg.inference import TestTime
+    from scaseg.inference.test_time import TestTimeAugmentation
 
     if options.window is None:
         for name, given in (("overlap", options.overlap), ("context-scope", options.context_scope)):
@@ -47,17 +49,17 @@ def read_looks(options: argparse.Namespace, scales: tuple[float, ...], *, flip: 
     overlap = options.overlap
     if overlap is None:
         overlap = min(64, (options.window or 128) // 2)
-    return TestTime(scales, flip, options.window, overlap, options.context_scope)
+    return TestTimeAugmentation(scales, flip, options.window, overlap, options.context_scope)
 
 
-def check_windows(how: TestTime, model: Segmenter, *, quiet: bool) -> None:
+def check_windows(how: TestTimeAugmentation, model: Segmenter, *, quiet: bool) -> None:
     """Refuse a context that cannot be gathered, and say where there will be no windows."""
-    from scaseg.nn.gathering import GatheredContext
+    from scaseg.nn.streaming import StreamedContext
 
     if how.window is None:
         return
     if how.context_scope == "image":
-        GatheredContext(model.context)
+        StreamedContext(model.context)
     fit = model.config.fit
     if fit is not None and max(fit) * max(how.scales) <= how.window and not quiet:
         print(

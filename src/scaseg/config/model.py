@@ -43,9 +43,9 @@ class ModelConfig:
                 "give one (r, g, b) for each class"
             )
         if self.palette is not None:
-            for colour in self.palette:
-                if not all(0 <= value <= 255 for value in colour):
-                    raise ValueError(f"palette has {colour}; give (r, g, b) from 0 to 255")
+            for color in self.palette:
+                if not all(0 <= value <= 255 for value in color):
+                    raise ValueError(f"palette has {color}; give (r, g, b) from 0 to 255")
         if not 1 <= self.in_channels <= MOST_CHANNELS:
             raise ValueError(f"in_channels is {self.in_channels}; give 1 to {MOST_CHANNELS}")
         if self.fit is not None and not (

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.sample import Sample
-from scaseg.whole_files import whole_file
+from scaseg.io.atomic import whole_file
 
 
 class RamCache:

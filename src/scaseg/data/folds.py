@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.paths import open_regular
+from scaseg.io.paths import open_regular
 
 Images = TypeVar("Images", bound=LabelledImages)
 

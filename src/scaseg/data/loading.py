@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from scaseg.data.sample import IGNORE, Example, Sample, normalise
+from scaseg.data.sample import IGNORE, Example, Sample, normalize
 from scaseg.data.transforms import Transform, apply, generator
 
 
@@ -59,7 +59,7 @@ class TrainingExamples:
         epoch, index = key
         random = generator(self.seed, epoch, index)
         sample = apply(self.transforms, self.samples[index], random)
-        return normalise(sample, self.mean, self.std)
+        return normalize(sample, self.mean, self.std)
 
 
 class EpochBatches(Sampler[list[tuple[int, int]]]):

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.datasets.context_scenes import VERSION, ContextScenes
-from scaseg.data.datasets.labelled import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.whole_files import take_place
+from scaseg.io.atomic import take_place
 
 MARKER = ".scaseg-prepare.json"  # whose folder this is: the data set, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")

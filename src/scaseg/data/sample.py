@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     names: list[str]
 
 
-def normalise(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
+def normalize(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
     """Bring pixels to mean 0 and standard deviation 1; padding becomes exactly 0.
 
     mean and std of pixels in [0, 1], as in `model.config.mean` and `model.config.std`.

@@ -120,7 +120,7 @@ class ResizeAndPad:
 
 
 @dataclass(frozen=True)
-class ColourJitter:
+class ColorJitter:
     """Change brightness, contrast and saturation by up to the given shares; labels stay."""
 
     brightness: float = 0.2
@@ -134,8 +134,8 @@ class ColourJitter:
         )
         pixels = sample.image.astype(np.float32) * bright
         pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
-        grey = pixels.mean(axis=2, keepdims=True)
-        pixels = grey + (pixels - grey) * saturation
+        gray = pixels.mean(axis=2, keepdims=True)
+        pixels = gray + (pixels - gray) * saturation
         return replace(sample, image=np.clip(pixels.round(), 0, 255).astype(np.uint8))
 
 

@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
-from scaseg.explain import (
-    Comparison,
-    DependencyMaps,
-    Occlusion,
-    Selectivity,
-    draw_comparisons,
-)
-from scaseg.explain import draw_dependency_maps as draw_maps
-from scaseg.explain.statistics import Mean
-from scaseg.palette import Palette
+from scaseg.explanation.disagreement import Comparison
+from scaseg.explanation.figure import draw_dependency_maps as draw_maps
+from scaseg.explanation.maps import DependencyMaps
+from scaseg.explanation.occlusion import Occlusion
+from scaseg.explanation.page import draw_comparisons
+from scaseg.explanation.selectivity import Selectivity
+from scaseg.explanation.statistics import Mean
+from scaseg.plots.palette import Palette
 
 PAGE, PICTURE, REPORT_PICTURE = "report.html", "picture.png", "report.png"
 LEARNED = 50  # mean IoU of sand below which nothing was learned that is worth a word

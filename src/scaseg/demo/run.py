@@ -11,19 +11,21 @@ from typing import Any
 
 from PIL import Image
 
-from scaseg.build import load_model
-from scaseg.config import RunConfig
-from scaseg.config.run import DataConfig, MachineConfig, NetworkConfig, TrainingConfig
-from scaseg.data.datasets import ContextScenesGlobal
+from scaseg.config.run import DataConfig, MachineConfig, NetworkConfig, RunConfig, TrainingConfig
+from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.data.scenes.mirage import FIRST_GROUND
 from scaseg.demo.report import Findings, Row, write_report
 from scaseg.demo.trainings import train_side_by_side
-from scaseg.explain import dependency_maps, most_telling, occlusion, selectivity
-from scaseg.models import Segmenter
+from scaseg.explanation.disagreement import most_telling
+from scaseg.explanation.maps import dependency_maps
+from scaseg.explanation.occlusion import occlusion
+from scaseg.explanation.selectivity import selectivity
+from scaseg.io.table import read_rows
+from scaseg.models.build import load_model
+from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 from scaseg.training.evaluation import Evaluation, evaluate
-from scaseg.training.folder import METRICS, MODEL
-from scaseg.training.rows import read_rows
+from scaseg.training.run_folder import METRICS, MODEL
 
 CONTEXTS = ("none", "average", "sca")
 IMAGES, EPOCHS = 1200, 10  # what three trainings on two cores do in about two minutes
@@ -47,7 +49,7 @@ def describe_run(context: str) -> RunConfig:
         training=TrainingConfig(
             epochs=EPOCHS,
             batch_size=16,
-            optimiser="AdamW",
+            optimizer="AdamW",
             lr=0.003,
             head_lr=0.003,
             weight_decay=1e-4,

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scaseg.config import RunConfig, save_recipe
-from scaseg.cores import usable_cores
-from scaseg.training.folder import METRICS
-from scaseg.training.loop import WorkError
-from scaseg.training.rows import read_rows
+from scaseg.config.recipe import save_recipe
+from scaseg.config.run import RunConfig
+from scaseg.io.table import read_rows
+from scaseg.system import usable_cores
+from scaseg.training.run_folder import METRICS
+from scaseg.training.trainer import WorkError
 
 Progress = Callable[[int, int], None]
 

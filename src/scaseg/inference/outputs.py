@@ -19,9 +19,9 @@ from pathlib import Path, PurePath
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.inference.listing import Listed
+from scaseg.inference.inputs import Listed
 from scaseg.inference.segmentation import Segmentation
-from scaseg.whole_files import LEFTOVER, take_place, temporary_beside, whole_file
+from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 JPEG_SIDE = 60_000  # the format ends at 65,535

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from scaseg.inference.legend import with_legend
-from scaseg.palette import default_palette, overlay
-from scaseg.whole_files import whole_file
+from scaseg.io.atomic import whole_file
+from scaseg.plots.legend import with_legend
+from scaseg.plots.palette import default_palette, overlay
 
 LARGEST, SMALL = 3, 0.005  # classes that a Segmentation is printed with; the share of the least
 
@@ -79,7 +79,7 @@ class Segmentation:
         if len(self.classes) > 256:
             return Image.fromarray(self.labels.astype(np.uint16))
         picture = Image.fromarray(self.labels.astype(np.uint8))
-        picture.putpalette([value for colour in self.palette for value in colour])
+        picture.putpalette([value for color in self.palette for value in color])
         return picture
 
     def save(self, path: str | Path) -> None:

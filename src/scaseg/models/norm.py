@@ -21,8 +21,8 @@ class PaddedBatchNorm2d(nn.BatchNorm2d):
         share = real.unsqueeze(1).to(wide.dtype)  # (B, 1, H, W)
         count = share.sum().clamp(min=2)
         mean = (wide * share).sum((0, 2, 3)) / count
-        centred = (wide - mean.view(1, -1, 1, 1)) * share
-        variance = centred.square().sum((0, 2, 3)) / count
+        centered = (wide - mean.view(1, -1, 1, 1)) * share
+        variance = centered.square().sum((0, 2, 3)) / count
         self._remember(mean.detach(), variance.detach() * count / (count - 1))
         scale = torch.rsqrt(variance + self.eps)
         weight = scale if self.weight is None else scale * self.weight

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.config import ModelConfig
+from scaseg.config.model import ModelConfig
 from scaseg.models.padding import keep_real, real_pixels
 
 if TYPE_CHECKING:
-    from scaseg.inference import Photograph, Segmentation
+    from scaseg.inference.image_input import Photograph
+    from scaseg.inference.segmentation import Segmentation
 
 
 class Segmenter(nn.Module):
@@ -83,7 +84,7 @@ class Segmenter(nn.Module):
 
         A path, a PIL image, an array (H, W, 3) or a tensor (3, H, W) of uint8; a list gives a list.
         """
-        from scaseg.inference import predict
+        from scaseg.inference.predict import predict
 
         return predict(self, images, **options)
 

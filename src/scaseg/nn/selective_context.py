@@ -7,16 +7,11 @@ from operator import index
 import torch
 from torch import Tensor
 
-from scaseg.memory import available_memory, in_words
 from scaseg.nn.aggregation import ContextAggregation, flat_mask
-from scaseg.nn.dependency import (
-    Dependency,
-    DotDependency,
-    PredictedDependency,
-    UniformDependency,
-)
+from scaseg.nn.dependency import Dependency, DotDependency, PredictedDependency, UniformDependency
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.row_sum import reciprocal
+from scaseg.system import available_memory, in_words
 
 DEPENDENCIES = ("predicted", "dot", "average", "none")
 

@@ -55,9 +55,9 @@ def _one_channel(problem: Problem) -> tuple[Tensor, Tensor]:
     visible = problem.source_score.detach().to(wide)
     if problem.source_mask is not None:
         visible = visible.masked_fill(~problem.source_mask.unsqueeze(1), torch.nan)
-    centre = visible.nanmedian(-1, keepdim=True).values  # (B, R, 1)
-    centre = centre.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    target, source = problem.target_score.to(wide) + centre, problem.source_score.to(wide) - centre
+    center = visible.nanmedian(-1, keepdim=True).values  # (B, R, 1)
+    center = center.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    target, source = problem.target_score.to(wide) + center, problem.source_score.to(wide) - center
     if problem.channel_weight is not None:
         weight = problem.channel_weight.to(wide).view(1, -1, 1)
         target, source = target * weight, source * weight

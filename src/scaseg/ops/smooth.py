@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 
 from scaseg.ops.activation import lift
+from scaseg.ops.autograd import Interpolate, Mix
 from scaseg.ops.chunks import map_rows
 from scaseg.ops.dense import dense_context, row_scale
-from scaseg.ops.evaluation import Interpolate, Mix
-from scaseg.ops.problem import Problem
-from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import empty_to_zero, strongest
-from scaseg.ops.virtual import (
+from scaseg.ops.nodes import (
     Interval,
     TopRow,
     VirtualTargets,
@@ -26,6 +23,9 @@ from scaseg.ops.virtual import (
     measured_interval,
     promised_interval,
 )
+from scaseg.ops.problem import Problem
+from scaseg.ops.row_sum import reciprocal
+from scaseg.ops.sources import empty_to_zero, strongest
 
 # From here on a promised range is no better than computing the targets, if there are no more
 MANY_NODES = 512

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scaseg.data import Batch
-from scaseg.models import Segmenter
+from scaseg.data.sample import Batch
+from scaseg.models.segmenter import Segmenter
 
 # the sum of all squared outputs of a neuron: 0.7 each where there are 1024, 0.35 where 4096
 SQUARES = 512

@@ -12,10 +12,10 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
-from scaseg.models import Segmenter
-from scaseg.training.folder import METRICS, PER_CLASS
-from scaseg.training.rows import Row, read_rows, write_rows
-from scaseg.training.task import SegmentationTask
+from scaseg.io.table import Row, read_rows, write_rows
+from scaseg.models.segmenter import Segmenter
+from scaseg.training.module import SegmentationModule
+from scaseg.training.run_folder import METRICS, PER_CLASS
 
 
 class MetricsTable(Callback):
@@ -54,7 +54,7 @@ class MetricsTable(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, SegmentationTask)
+        assert isinstance(pl_module, SegmentationModule)
         if pl_module.skipping:  # nothing was learned from it
             return
         images = len(batch.names)
@@ -69,7 +69,7 @@ class MetricsTable(Callback):
         self._validated = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, SegmentationTask)
+        assert isinstance(pl_module, SegmentationModule)
         seconds = self._training_seconds or time.perf_counter() - self._start
         rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
         row: Row = {
@@ -124,14 +124,14 @@ def move_means(means: list[Tensor], values: list[Tensor], count: Tensor, *, deca
     torch._foreach_add_(means, moves)
 
 
-class RunningMean(WeightAveraging):
+class EMA(WeightAveraging):
     """Lightning's averaging of the weights, as a running mean that says what it holds."""
 
     def __init__(self, decay: float) -> None:
         super().__init__(multi_avg_fn=partial(move_means, decay=decay))
         self._has_ended = False
 
-    def take_over(self, task: SegmentationTask) -> None:
+    def take_over(self, task: SegmentationModule) -> None:
         """Give a task the averaged weights, unless the end of its training just did."""
         if not self._has_ended:
             self._copy_average_to_current(task)
@@ -144,5 +144,5 @@ class RunningMean(WeightAveraging):
         """The model with the averaged weights."""
         assert self._average_model is not None
         task = self._average_model.module
-        assert isinstance(task, SegmentationTask)
+        assert isinstance(task, SegmentationModule)
         return task.model

@@ -7,17 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scaseg.build import DATASETS, GENERATED, build_dataset
-from scaseg.class_weights import inverse_class_weights, paper_class_weights
-from scaseg.config import DataConfig, RunConfig, TrainingConfig
-from scaseg.data.check import quick_check
-from scaseg.data.datasets import LabelledImages, PairedDataset
+from scaseg.config.run import DataConfig, RunConfig, TrainingConfig
+from scaseg.data.build import DATASETS, GENERATED, build_dataset
+from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.folds import held_out
-from scaseg.data.scan import scan_labels
-from scaseg.data.sound import Part, Pixels, require_sound
+from scaseg.data.validation.check import quick_check
+from scaseg.data.validation.require import Part, Pixels, require_sound
+from scaseg.data.validation.scan import scan_labels
+from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
-from scaseg.training.folder import PIXELS
 from scaseg.training.folds import fold_split, open_fold
+from scaseg.training.run_folder import PIXELS
 
 
 @dataclass(frozen=True)

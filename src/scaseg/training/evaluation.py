@@ -10,22 +10,23 @@ from typing import Any, Literal
 
 from pytorch_lightning import Callback, Trainer
 
-from scaseg.config import DataConfig, MachineConfig, TrainingConfig
-from scaseg.data.check import quick_check
-from scaseg.data.datasets import LabelledImages, PairedDataset
+from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
+from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
-from scaseg.data.sound import Part, require_sound
-from scaseg.inference import TestTime
+from scaseg.data.validation.check import quick_check
+from scaseg.data.validation.require import Part, require_sound
+from scaseg.inference.test_time import TestTimeAugmentation
+from scaseg.io.model_folder import CONFIG
 from scaseg.metrics import ConfusionMatrix, Scores
-from scaseg.model_folder import CONFIG
-from scaseg.models import Segmenter
-from scaseg.training.loop import (
+from scaseg.models.segmenter import Segmenter
+from scaseg.training.module import SegmentationModule
+from scaseg.training.trainer import (
     build_trainer,
     evaluation_loader,
     one_line_faults,
     quiet_lightning,
 )
-from scaseg.training.task import SegmentationTask
 
 Check = Literal["all", "quick", "none"]
 MOST_SAID = 300  # characters of settings in a message: longer ones are cut short
@@ -78,7 +79,7 @@ def evaluate(
     model: Segmenter,
     dataset: LabelledImages,
     *,
-    test_time: TestTime | None = None,
+    test_time: TestTimeAugmentation | None = None,
     machine: MachineConfig | None = None,
     progress: Callable[[int, int], None] | None = None,
     check: Check = "all",
@@ -90,7 +91,7 @@ def evaluate(
     """
     machine = machine or MachineConfig(device="cpu")
     check_images(model, dataset, check)
-    task = SegmentationTask(model, TrainingConfig(class_weights="none"), test_time=test_time)
+    task = SegmentationModule(model, TrainingConfig(class_weights="none"), test_time=test_time)
     modes, device = [module.training for module in model.modules()], next(model.parameters()).device
     with quiet_lightning():
         callbacks: list[Callback] = [] if progress is None else [_Progress(progress, len(dataset))]

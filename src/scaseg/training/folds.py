@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaseg.build import build_dataset
-from scaseg.config import DataConfig
-from scaseg.data.datasets import LabelledImages
+from scaseg.config.run import DataConfig
+from scaseg.data.build import build_dataset
+from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.folds import join, split_fold
 
 Opened = tuple[LabelledImages, LabelledImages | None, LabelledImages]

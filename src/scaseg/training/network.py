@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
-from scaseg.build import USUAL_HEADS, build_model, check_model
-from scaseg.config import ModelConfig, RunConfig
-from scaseg.data import collate
+from scaseg.config.model import ModelConfig
+from scaseg.config.run import RunConfig
 from scaseg.data.loading import TrainingExamples
-from scaseg.models import Segmenter
-from scaseg.models.weights import HUB, check_source, load_pretrained
+from scaseg.data.sample import collate
+from scaseg.models.build import USUAL_HEADS, build_model, check_model
+from scaseg.models.pretrained import HUB, check_source, load_pretrained
+from scaseg.models.segmenter import Segmenter
 from scaseg.training.calibration import calibrate
 from scaseg.training.data import RunData
-from scaseg.training.loop import WorkError
+from scaseg.training.trainer import WorkError
 
 CALIBRATION_IMAGES = 4
 

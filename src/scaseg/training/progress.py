@@ -9,8 +9,8 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from scaseg.io.table import Row
 from scaseg.training.callbacks import MetricsTable
-from scaseg.training.rows import Row
 
 REFRESH = 0.5  # seconds between looks at the loss: each makes a GPU wait
 HEADER = (

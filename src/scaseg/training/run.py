@@ -11,17 +11,26 @@ from typing import Any
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.build import build_loggers, check_training, load_model
-from scaseg.config import RunConfig, save_recipe
+from scaseg.config.recipe import save_recipe
+from scaseg.config.run import RunConfig
 from scaseg.data.loading import TrainingExamples
 from scaseg.data.transforms import Transform
-from scaseg.figures import write_curve
-from scaseg.folder_lock import folder_lock
-from scaseg.models import Segmenter, save_pretrained
-from scaseg.models.saving import CONFIG, read_weights
-from scaseg.training.callbacks import MetricsTable, RunningMean
+from scaseg.io.atomic import remove_leftovers
+from scaseg.io.lock import folder_lock
+from scaseg.io.table import Row, read_rows
+from scaseg.models.build import load_model
+from scaseg.models.checkpoint import CONFIG, read_weights, save_pretrained
+from scaseg.models.segmenter import Segmenter
+from scaseg.plots.figures import write_curve
+from scaseg.training.build import build_loggers, check_training
+from scaseg.training.callbacks import EMA, MetricsTable
+from scaseg.training.checkpoint_io import StateFiles, has_state
+from scaseg.training.checkpoints import KeepBest, KeepLast
 from scaseg.training.data import RunData, class_weights, open_data
-from scaseg.training.folder import (
+from scaseg.training.module import SegmentationModule
+from scaseg.training.network import build_network, calibrate_head, check_network, has_frozen_norms
+from scaseg.training.progress import ProgressDisplay
+from scaseg.training.run_folder import (
     BEST,
     CURVE,
     LAST,
@@ -35,8 +44,7 @@ from scaseg.training.folder import (
     record_environment,
     write_json,
 )
-from scaseg.training.keeping import KeepBest, KeepLast
-from scaseg.training.loop import (
+from scaseg.training.trainer import (
     WorkError,
     build_trainer,
     cached,
@@ -48,12 +56,6 @@ from scaseg.training.loop import (
     training_examples,
     training_loader,
 )
-from scaseg.training.network import build_network, calibrate_head, check_network, has_frozen_norms
-from scaseg.training.progress import ProgressDisplay
-from scaseg.training.rows import Row, read_rows
-from scaseg.training.state import StateFiles, has_state
-from scaseg.training.task import SegmentationTask
-from scaseg.whole_files import remove_leftovers
 
 Say = Callable[[str], None]
 COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
@@ -144,7 +146,7 @@ def _train(
     if run.training.calibrate and fresh_head:
         calibrate_head(model, training_examples(run, data.train, model.config, transforms), device)
     weights = class_weights(run.training, data.pixels)
-    task = SegmentationTask(
+    task = SegmentationModule(
         model, run.training, class_weights=weights, frozen_norms=has_frozen_norms(run)
     )
     states = StateFiles()
@@ -178,7 +180,7 @@ def _train(
         examples = training_examples(run, cached(data.train, run, folder), model.config, transforms)
         _fit(trainer, task, run, examples, data, folder, checkpoint)
         for one in callbacks:
-            if isinstance(one, RunningMean):
+            if isinstance(one, EMA):
                 one.take_over(task)
     if trainer.should_stop and len(table.rows) < run.training.epochs and not fast_dev_run:
         say(f"stopped early: no better mIoU in {run.training.early_stop} validations")
@@ -192,7 +194,7 @@ def _train(
 
 def _fit(
     trainer: Trainer,
-    task: SegmentationTask,
+    task: SegmentationModule,
     run: RunConfig,
     examples: TrainingExamples,
     data: RunData,
@@ -241,7 +243,7 @@ def _callbacks(
     callbacks: list[Callback] = [table]
     mean = None
     if run.training.ema is not None:
-        mean = RunningMean(decay=run.training.ema)
+        mean = EMA(decay=run.training.ema)
         callbacks.append(mean)
     if not quiet:
         callbacks.append(ProgressDisplay(table))

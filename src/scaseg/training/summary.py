@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaseg.config import RunConfig
-from scaseg.training.folder import MODEL, PER_CLASS
-from scaseg.training.rows import read_rows
+from scaseg.config.run import RunConfig
+from scaseg.io.table import read_rows
 from scaseg.training.run import Result
+from scaseg.training.run_folder import MODEL, PER_CLASS
 
 
 def summary(result: Result, run: RunConfig) -> str:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.listed import WRONG, no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.matlab import read_label_map, read_names
 from scaseg.data.datasets.paired import Listing, PairedDataset
-from scaseg.data.files import read_labels
-from scaseg.data.paths import shown
+from scaseg.data.decode.files import read_labels
+from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
+from scaseg.io.paths import shown
 
 # ids 1 to 182; https://github.com/nightrome/cocostuff/blob/master/labels.txt
 NAMES = (

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from scaseg.data.datasets.labelled import LabelledImages
+from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.sample import Sample
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Scene

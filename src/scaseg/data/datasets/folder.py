@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from scaseg.data.datasets.paired import Listing, Pair, PairedDataset
-from scaseg.data.files import IMAGE_SUFFIXES
-from scaseg.data.paths import read_lines, shown
+from scaseg.data.decode.files import IMAGE_SUFFIXES
+from scaseg.io.paths import read_lines, shown
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
 SPLITS = ("train", "val", "test")

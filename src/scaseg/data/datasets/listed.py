@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.paired import Listing, Pair
-from scaseg.data.paths import read_lines, shown
 from scaseg.data.sample import IGNORE
+from scaseg.io.paths import read_lines, shown
 
 WRONG = -1  # in a table: an id that no label map may hold
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.labelled import LabelledImages
-from scaseg.data.files import image_size, read_image, read_labels
-from scaseg.data.paths import shown
+from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.decode.files import image_size, read_image, read_labels
 from scaseg.data.sample import IGNORE, Sample
+from scaseg.io.paths import shown
 
 
 class Pair(NamedTuple):

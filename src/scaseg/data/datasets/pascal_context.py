@@ -9,19 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.listed import (
-    WRONG,
-    no_such_split,
-    pair_up,
-    read_list,
-    renumber,
-    stems,
-)
-from scaseg.data.datasets.matlab import read_label_map
+from scaseg.data.datasets.listed import WRONG, no_such_split, pair_up, read_list, renumber, stems
 from scaseg.data.datasets.paired import Listing, PairedDataset
-from scaseg.data.files import read_labels
-from scaseg.data.paths import read_lines, shown
+from scaseg.data.decode.files import read_labels
+from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
+from scaseg.io.paths import read_lines, shown
 
 # The 59 by their ids among the 459 of labels.txt, which are alphabetical; so are these.
 IDS = {

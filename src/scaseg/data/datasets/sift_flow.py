@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.listed import no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.matlab import read_label_map, read_names
 from scaseg.data.datasets.paired import Listing, PairedDataset
-from scaseg.data.paths import shown
+from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
+from scaseg.io.paths import shown
 
 SCENES = "spatial_envelope_256x256_static_8outdoorcategories"
 TEST_LIST = "TestSet1.txt"

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 FINE = 3  # pixels of the drawing to one of the picture, each way: soft edges
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Point = tuple[float, float]  # x, y in pixels of the picture
 Pen = ImageDraw.ImageDraw
 
@@ -32,21 +32,21 @@ class Canvas:
         self.picture = Image.fromarray(background).resize(size, Image.Resampling.NEAREST)
         self.labels = Image.new("L", size, label)
 
-    def polygon(self, points: Sequence[Point], colour: Colour, label: int) -> None:
+    def polygon(self, points: Sequence[Point], color: Color, label: int) -> None:
         """Fill a polygon."""
         corners = [(x * FINE, y * FINE) for x, y in points]
-        ImageDraw.Draw(self.picture).polygon(corners, fill=colour)
+        ImageDraw.Draw(self.picture).polygon(corners, fill=color)
         ImageDraw.Draw(self.labels).polygon(corners, fill=label)
 
-    def disc(self, x: float, y: float, radius: float, colour: Colour, label: int) -> None:
+    def disc(self, x: float, y: float, radius: float, color: Color, label: int) -> None:
         """Fill a disc."""
         box = [(x - radius) * FINE, (y - radius) * FINE, (x + radius) * FINE, (y + radius) * FINE]
-        ImageDraw.Draw(self.picture).ellipse(box, fill=colour)
+        ImageDraw.Draw(self.picture).ellipse(box, fill=color)
         ImageDraw.Draw(self.labels).ellipse(box, fill=label)
 
-    def paint(self, x: int, y: int, colours: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    def paint(self, x: int, y: int, colors: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
         """Put fine pixels (h, w, 3) with their classes (h, w) at the picture's (x, y)."""
-        self.picture.paste(Image.fromarray(colours), (x * FINE, y * FINE))
+        self.picture.paste(Image.fromarray(colors), (x * FINE, y * FINE))
         self.labels.paste(Image.fromarray(labels), (x * FINE, y * FINE))
 
     def stamp(
@@ -80,13 +80,13 @@ class Canvas:
         return Scene(image, labels)
 
 
-def blend(first: Colour, second: Colour, share: float) -> Colour:
+def blend(first: Color, second: Color, share: float) -> Color:
     """Mix two colours; share 1 is the second."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
 
 
-def gradient(height: int, width: int, top: Colour, bottom: Colour) -> NDArray[np.uint8]:
+def gradient(height: int, width: int, top: Color, bottom: Color) -> NDArray[np.uint8]:
     """A picture (H, W, 3) that goes over from one colour to another."""
     share = np.linspace(0, 1, height)[:, None, None]
     column = np.array(top) * (1 - share) + np.array(bottom) * share

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.scenes.canvas import FINE, Canvas, Colour, Pen, Scene, gradient, ripples
+from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, Scene, gradient, ripples
 
 CROPS = ("wheat", "vines", "forest", "lake")
 CLASSES = ("paper", *(f"{crop} sign" for crop in CROPS), *CROPS)
@@ -75,13 +75,13 @@ def _fields(
     away = [(bent_y - my) ** 2 + (bent_x - mx) ** 2 for my, mx in middles.astype(np.float32)]
     owner = np.argmin(away, 0)  # (h, w): which field
     ground, dot = np.array(GROUNDS, np.uint8), np.array(DOTS, np.uint8)
-    colours = ground[tags // len(DOTS)][owner]
+    colors = ground[tags // len(DOTS)][owner]
     dotted = _dots(height, width)
-    colours[dotted] = dot[tags % len(DOTS)][owner[dotted]]
-    colours[:-1][owner[1:] != owner[:-1]] = INK
-    colours[:, :-1][owner[:, 1:] != owner[:, :-1]] = INK
+    colors[dotted] = dot[tags % len(DOTS)][owner[dotted]]
+    colors[:-1][owner[1:] != owner[:-1]] = INK
+    colors[:, :-1][owner[:, 1:] != owner[:, :-1]] = INK
     labels = (FIRST_CROP + crops).astype(np.uint8)[owner]
-    canvas.paint(left, EDGE, colours, labels)
+    canvas.paint(left, EDGE, colors, labels)
 
 
 @cache
@@ -122,7 +122,7 @@ def _sign(pen: Pen, u: float, *, tag: int, crop: int) -> None:
     PICTURES[crop](pen, u)
 
 
-WHITE: Colour = (255, 255, 255)
+WHITE: Color = (255, 255, 255)
 
 
 def _wheat(pen: Pen, u: float) -> None:

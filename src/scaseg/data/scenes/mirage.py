@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaseg.data.scenes.canvas import Canvas, Colour, Pen, Scene, blend, gradient, ripples
+from scaseg.data.scenes.canvas import Canvas, Color, Pen, Scene, blend, gradient, ripples
 
 THINGS = ("cactus", "boat", "palm", "tent")
 GROUNDS = ("desert", "beach", "oasis", "camp")  # what sand is where the real thing is that one
@@ -27,7 +27,7 @@ MIRAGES = (8, 12)
 SIZE = 15  # of a thing, in pixels
 
 # by the hour: sky above, sky at the horizon, far hills, near hills, sand
-HOURS: tuple[tuple[Colour, ...], ...] = (
+HOURS: tuple[tuple[Color, ...], ...] = (
     ((88, 154, 214), (206, 228, 240), (150, 160, 196), (124, 132, 160), (232, 208, 160)),
     ((244, 150, 96), (252, 214, 160), (176, 116, 132), (140, 92, 112), (236, 196, 148)),
     ((120, 108, 172), (240, 180, 176), (128, 104, 150), (100, 84, 128), (216, 184, 160)),
@@ -43,8 +43,8 @@ def draw(random: np.random.Generator, height: int, width: int) -> Scene:
     canvas = Canvas(gradient(height, width, hour[0], hour[1]), SKY)
     x, y = random.uniform(0.1, 0.9) * width, random.uniform(0.25, 0.8) * horizon
     canvas.disc(x, y, height * 0.06, blend(hour[1], (255, 255, 236), 0.8), SKY)
-    for colour, rise in ((hour[2], 0.22), (hour[3], 0.12)):
-        _hills(canvas, horizon, rise * height, colour, random)
+    for color, rise in ((hour[2], 0.22), (hour[3], 0.12)):
+        _hills(canvas, horizon, rise * height, color, random)
     tint = random.integers(-10, 11, 3)
     red, green, blue = np.clip(np.add(hour[4], tint), 0, 255).tolist()
     ground = [(0, horizon), (width, horizon), (width, height), (0, height)]
@@ -56,13 +56,13 @@ def draw(random: np.random.Generator, height: int, width: int) -> Scene:
 
 
 def _hills(
-    canvas: Canvas, horizon: int, rise: float, colour: Colour, random: np.random.Generator
+    canvas: Canvas, horizon: int, rise: float, color: Color, random: np.random.Generator
 ) -> None:
     places = np.linspace(-0.1, 1.1, 7) * canvas.width
     crest = [(float(x), horizon - rise * random.uniform(0.15, 1)) for x in places]
     canvas.polygon(
         [*crest, (canvas.width * 1.1, horizon + 1), (-canvas.width * 0.1, horizon + 1)],
-        colour,
+        color,
         HILLS,
     )
 

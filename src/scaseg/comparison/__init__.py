@@ -1,0 +1,1 @@
+"""Compare contexts fairly: a queue of trainings, their results, statistics and tables."""

@@ -1,0 +1,130 @@
+"""One job in a process of its own: train, judge, write the result; what the queue starts.
+
+The description comes as a line on standard input, which then stays open: when it closes, the queue
+is gone, and so goes the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import threading
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scaseg.comparison.maps import measure_maps
+from scaseg.comparison.results import epochs_done, is_resumable, write_result
+from scaseg.config.reading import read
+from scaseg.config.run import RunConfig
+from scaseg.io.lock import folder_lock
+from scaseg.io.table import Row
+from scaseg.models.build import load_model
+from scaseg.models.segmenter import Segmenter
+from scaseg.system import MemoryPeak
+from scaseg.training.data import evaluation_split
+from scaseg.training.evaluation import evaluate
+from scaseg.training.run import train
+from scaseg.training.run_folder import MODEL
+from scaseg.training.trainer import WorkError, check_device
+
+PATIENCE = 60.0  # seconds for the processes of a killed queue to leave a run folder
+
+
+def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> Row:
+    """Train and judge one network; a run that was cut off goes on where it was.
+
+    started: when the queue began with it (time.time); the imports take their time too.
+    """
+    _wait_for(place)
+    resume = is_resumable(place)
+    if not resume and place.exists():
+        shutil.rmtree(place)  # killed before its first state was saved
+    before = epochs_done(place)
+    device = check_device(run.machine)
+    with MemoryPeak(device) as peak:
+        result = train(run, place, resume=resume, overwrite=not resume, quiet=True)
+    model = load_model(place / MODEL)
+    torch.backends.cudnn.benchmark = False  # photographs are judged at their own sizes
+    scores = judge(model, run, split)
+    speed = statistics.median(float(row["images_per_second"]) for row in result.rows)
+    earlier = sum(float(row["seconds"]) for row in result.rows[:before])
+    return {
+        **scores,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "milliseconds": 1000 / speed,
+        "mebibytes": None if resume else peak.mebibytes,  # a part of a run says little
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "seconds": round(earlier + time.time() - started, 1),
+    }
+
+
+def judge(model: Segmenter, run: RunConfig, split: str | None) -> Row:
+    """What a model is worth on a split, and how selective it is there."""
+    dataset, said = evaluation_split(run.data, split)
+    model.to(check_device(run.machine))  # the maps are measured where the model is
+    machine = replace(run.machine, devices=1, nodes=1)
+    judged = evaluate(model, dataset, machine=machine, check=run.data.check)
+    scores = {**judged.scores.summary(), "images": judged.images, "split": said}
+    return scores | measure_maps(model, dataset)
+
+
+def main() -> None:
+    """Do the job that standard input describes; exit code 1 and one line where it fails."""
+    task = _read_task()
+    threading.Thread(target=_end_with_the_queue, daemon=True).start()
+    try:
+        place = Path(task["place"])
+        row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
+        write_result(place, {**task["facts"], **row, "side_by_side": task["side_by_side"]})
+    except (WorkError, ValueError, OSError) as fault:
+        traceback.print_exc()
+        sys.exit(f"error: {' '.join(str(fault).split())}")
+    except Exception as fault:
+        traceback.print_exc()
+        sys.exit(f"error: {type(fault).__name__}: {' '.join(str(fault).split())}")
+
+
+def _read_task() -> dict[str, Any]:
+    text = b""
+    while not text.endswith(b"\n"):
+        part = os.read(0, 65536)  # not sys.stdin: its lock would be held as the process ends
+        if not part:
+            sys.exit("error: no job on standard input; use scaseg compare")
+        text += part
+    task: dict[str, Any] = json.loads(text)
+    return task
+
+
+def _end_with_the_queue() -> None:
+    """Wait for standard input to close, and end this process and all that it started."""
+    while os.read(0, 4096):
+        pass
+    if hasattr(os, "killpg") and os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _wait_for(place: Path) -> None:
+    """Wait until nobody works in a run folder: a queue that was killed may just be ending."""
+    end = time.monotonic() + PATIENCE
+    while place.is_dir():
+        try:
+            with folder_lock(place, "--out"):
+                return
+        except ValueError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

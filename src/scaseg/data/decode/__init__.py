@@ -1,0 +1,1 @@
+"""Decode image, label and .mat files, including hostile ones."""

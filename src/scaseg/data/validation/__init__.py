@@ -1,0 +1,1 @@
+"""Check a dataset before training on it."""

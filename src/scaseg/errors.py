@@ -1,0 +1,107 @@
+"""The errors that users see, and the one place that words them.
+
+Raise `UserError` for bad input (exit code 2) and `WorkError` for a fault during work (exit code
+1). Both carry data: where, what is wrong, what to do. Nothing ever parses the text again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+# what people type for our words, where spelling would suggest something else (gpu is near cpu)
+SYNONYMS = {"gpu": "cuda", "metal": "mps", "fp16": "16", "fp32": "32", "bfloat16": "bf16"}
+LONG, LONGEST = 300, 660  # characters of a word, and of a message, before they are shortened
+
+Place = str | os.PathLike[str]
+
+
+class _PlacedError(Exception):
+    """What both errors share: place, problem, remedy, and how they are worded."""
+
+    def __init__(self, place: Place, problem: str, remedy: str = "") -> None:
+        super().__init__(os.fspath(place), problem, remedy)  # what pickle hands to __init__
+        self.place = os.fspath(place)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+
+    def within(self, place: Place, separator: str = ": ") -> Self:
+        """Return the same error seen from further out: its place comes after `place`."""
+        outer = os.fspath(place)
+        where = f"{outer}{separator}{self.place}" if self.place else outer
+        return type(self)(where, self.problem, self.remedy)
+
+
+class UserError(_PlacedError, ValueError):
+    """Bad input. A ValueError, so that library users catch what they expect.
+
+    >>> raise UserError("labels/007.png", "has 3 channels", "convert it with scaseg data prepare")
+    Traceback (most recent call last):
+    scaseg.errors.UserError: labels/007.png: has 3 channels; convert it with scaseg data prepare
+    """
+
+    @classmethod
+    def choice(cls, place: Place, value: object, choices: Iterable[object]) -> Self:
+        """A value that is not among the choices, with the nearest one suggested.
+
+        >>> str(UserError.choice("--context", "scaa", ["none", "average", "sca"]))
+        "--context: 'scaa'; did you mean sca? give one of none, average, sca"
+        """
+        names = [str(choice) for choice in choices]
+        near = nearest(str(value), names)
+        guess = f"did you mean {near}? " if near else ""
+        return cls(place, f"{value!r}", f"{guess}give one of {', '.join(names)}")
+
+
+class WorkError(_PlacedError, RuntimeError):
+    """A fault during work: the place is a path or a step."""
+
+
+@contextmanager
+def located(place: Place, separator: str = ": ") -> Iterator[None]:
+    """Name the place of errors raised inside: an option, a file, a key of a recipe.
+
+    >>> with located("--model"):
+    ...     raise UserError("runs/first", "has no config.json")
+    Traceback (most recent call last):
+    scaseg.errors.UserError: --model: runs/first: has no config.json
+    """
+    try:
+        yield
+    except _PlacedError as error:
+        raise error.within(place, separator) from error
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that `word` was probably meant to be, or None.
+
+    >>> nearest("trian", ["train", "evaluate"])
+    'train'
+    """
+    words = list(known)
+    if SYNONYMS.get(word.lower()) in words:
+        return SYNONYMS[word.lower()]
+    return next(iter(difflib.get_close_matches(word, words, n=1)), None)
+
+
+def one_line(message: str) -> str:
+    r"""Return a message as one printable line of bounded length, whatever files put into it.
+
+    >>> one_line("a\x1b[31m b\nc")
+    'a\\x1b[31m b c'
+    """
+    words = [
+        word if len(word) <= LONG else f"{word[:40]}...{word[-40:]}" for word in message.split()
+    ]
+    text = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in " ".join(words)
+    )
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,0 +1,1 @@
+"""Dependency maps: what each neuron depends on, drawn, compared and tested."""

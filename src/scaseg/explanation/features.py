@@ -1,0 +1,67 @@
+"""What a network makes of one photograph, up to its context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scaseg.explanation.geometry import NeuronGrid
+from scaseg.inference.image_input import Photograph, as_pixels, as_tensor
+from scaseg.inference.predict import evaluating
+from scaseg.inference.preprocessing import as_seen
+from scaseg.models.segmenter import Segmenter
+from scaseg.nn.dependency import Dependency
+from scaseg.nn.selective_context import SelectiveContext
+from scaseg.ops.row_sum import reciprocal
+
+
+@dataclass(frozen=True)
+class Look:
+    """A photograph (H, W, C), its feature map (1, C, h, w) before the context, and its neurons."""
+
+    image: NDArray[np.uint8]
+    features: Tensor
+    grid: NeuronGrid
+
+
+@torch.no_grad()
+def look(model: Segmenter, image: Photograph) -> Look:
+    """Run the backbone as `inference.score` would; the model's mode is left as it was."""
+    pixels = as_pixels(model, image)
+    view = as_seen(model, as_tensor(pixels, next(model.parameters()).device))
+    with evaluating(model):
+        features, _ = model.backbone(view)
+    height, width = view.shape[-2:]
+    rows, columns = features.shape[-2:]
+    grid = NeuronGrid.of(model.backbone, pixels.shape[:2], (height, width), (rows, columns))
+    return Look(pixels, features, grid)
+
+
+def dependency_of(model: Segmenter) -> Dependency:
+    """How the neurons of a model weigh each other; ValueError where they do not."""
+    block = model.context
+    if not isinstance(block, SelectiveContext) or block.dependency is None:
+        raise ValueError(
+            f"model: its context is {model.config.context!r}, in which no neuron depends on "
+            "another; give one with sca, dot or average"
+        )
+    return block.dependency
+
+
+@torch.no_grad()
+def decide(model: Segmenter, features: Tensor) -> Tensor:
+    """Finish what `look` began: features -> the class of each neuron, (h, w), on the CPU."""
+    with evaluating(model):
+        scores = model.head(torch.relu(model.context(features)))
+    return scores[0].argmax(0).cpu()
+
+
+@torch.no_grad()
+def shares(dependency: Dependency, features: Tensor, targets: Tensor) -> Tensor:
+    """Rows of coefficients of the neurons `targets` (P,), each normalised to sum 1: (P, n)."""
+    rows = dependency.coefficients(features, None, targets, None)[0]
+    return rows * reciprocal(rows.sum(-1), rows.abs().sum(-1)).unsqueeze(-1)

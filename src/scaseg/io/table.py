@@ -1,0 +1,41 @@
+"""Tables on disk: rows of names and values, read and written whole."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scaseg.io.atomic import whole_file
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
+    """Read a table, every value as text; no rows where there is no file.
+
+    ValueError where it is no table, or has not these columns, the first of whole numbers.
+    """
+    if not path.is_file():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows: list[Row] = list(csv.DictReader(file, strict=True))
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError("a row is longer or shorter than the first")
+            if columns:
+                first, *_ = (row[name] for name in columns)
+                int(first)
+    except (OSError, ValueError, KeyError, csv.Error) as fault:
+        raise ValueError(f"{path}: not a table of ours ({fault}); remove it") from fault
+    return rows
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write a table with the names of the first row as its head."""
+    with whole_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)

@@ -1,0 +1,189 @@
+"""The network, from names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD, MOST_CLASSES, ModelConfig
+from scaseg.io.model_folder import find_model
+from scaseg.models.backbones.mobilenet_v2 import MobileNetV2
+from scaseg.models.backbones.tiny import Tiny
+from scaseg.models.backbones.vgg16 import Vgg16
+from scaseg.models.checkpoint import CONFIG, WEIGHTS, check_weights, read_config, read_weights
+from scaseg.models.heads import HEADS, SegmentationHead
+from scaseg.models.pretrained import load_pretrained
+from scaseg.models.segmenter import Segmenter
+from scaseg.nn.selective_context import SelectiveContext
+from scaseg.system import available_memory, in_words
+
+BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2] | type[Tiny]] = {
+    "vgg16": Vgg16,
+    "mobilenet_v2": MobileNetV2,
+    "tiny": Tiny,
+}
+# The contexts of the paper and attention: what each makes of SelectiveContext's options
+CONTEXTS = {"none": "none", "average": "average", "sca": "predicted", "dot": "dot"}
+
+# What `head: auto` means in a run: the paper's behind its backbone, a light one behind a light one
+USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact", "tiny": "pointwise"}
+
+
+def create_model(
+    backbone: str = "vgg16",
+    context: str = "sca",
+    head: str = "fcn",
+    *,
+    classes: int | Sequence[str],
+    backbone_weights: str | Path | None = None,
+    in_channels: int = 3,
+    **context_options: Any,
+) -> Segmenter:
+    """Build a segmentation network; the defaults are the paper's.
+
+    classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
+    Hugging Face hub), a safetensors file in torchvision's or timm's names, or a model whose
+    backbone is taken: "outdoor", a run folder. context_options go to SelectiveContext: hidden,
+    layers, activation, pair_channels, ...
+
+    >>> import torch
+    >>> model = create_model("mobilenet_v2", head="compact", classes=["sky", "tree", "road"])
+    >>> model.eval()(torch.randn(1, 3, 61, 90)).shape
+    torch.Size([1, 3, 61, 90])
+    """
+    if isinstance(classes, (bool, str)):
+        raise ValueError(f"classes is {classes!r}; give a list of names, or how many there are")
+    if isinstance(classes, int):
+        if classes > MOST_CLASSES:
+            raise ValueError(f"classes is {classes}; label maps have room for {MOST_CLASSES}")
+        classes = [f"class {index}" for index in range(classes)]
+    config = ModelConfig(
+        classes=tuple(classes),
+        backbone=backbone,
+        context=context,
+        head=head,
+        in_channels=in_channels,
+        context_options=dict(context_options),
+        # for channels that are not red, green and blue nobody knows better
+        mean=IMAGENET_MEAN if in_channels == 3 else (0.5,) * in_channels,
+        std=IMAGENET_STD if in_channels == 3 else (0.25,) * in_channels,
+    )
+    model = build_model(config)
+    if backbone_weights is not None:
+        load_pretrained(model, backbone, backbone_weights)
+    return model
+
+
+def build_model(config: ModelConfig) -> Segmenter:
+    """Build the network that a config describes, its weights fresh."""
+    check_model(config)
+    return _assemble(config)
+
+
+def _outline(config: ModelConfig) -> Segmenter:
+    """The network without its weights: the shapes alone, in no memory."""
+    with torch.device("meta"), _NoDraws():
+        return _assemble(config)
+
+
+class _NoDraws(TorchFunctionMode):
+    """Leaves random numbers out: for tensors without memory, torch would import its compiler."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"]
+        if function in (torch.Tensor.normal_, torch.Tensor.uniform_):
+            return args[0]
+        return function(*args, **kwargs)
+
+
+def _assemble(config: ModelConfig) -> Segmenter:
+    body = BACKBONES[config.backbone](config.in_channels)
+    return Segmenter(
+        backbone=body,
+        context=_build_context(config, body.out_channels),
+        head=SegmentationHead(body.out_channels, len(config.classes), shape=HEADS[config.head]),
+        config=config,
+    )
+
+
+def check_model(config: ModelConfig) -> None:
+    """Refuse what `build_model` would, without building anything."""
+    _check_choices(config)
+    _require_room(_outline(config))
+
+
+def load_model(folder: str | Path) -> Segmenter:
+    """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode.
+
+    Or a built-in one by its name; a folder of that name in the working folder comes first.
+
+    >>> load_model("outdoor").config.classes[:3]
+    ('sky', 'tree', 'road')
+    """
+    folder = find_model(folder)
+    config = read_config(folder)
+    try:
+        _check_choices(config)
+        outline = _outline(config)
+    except ValueError as fault:
+        raise ValueError(f"{folder / CONFIG}: {fault}") from fault
+    check_weights(outline, folder)  # what a file only claims to have must not fill the memory
+    model = build_model(config)
+    read_weights(model, folder)
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(
+                f"{folder / WEIGHTS}: {name} holds what is no finite number; train it again"
+            )
+    return model.eval()
+
+
+def _require_room(outline: nn.Module) -> None:
+    """Refuse a network that the memory cannot hold, before any of it is there."""
+    tensors = [*outline.parameters(), *outline.buffers()]
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    free = available_memory(torch.device("cpu"))
+    if free is not None and needed > free:
+        raise ValueError(
+            f"context_options: the network would take {in_words(needed)}, but {in_words(free)} "
+            "are free; give fewer layers, hidden, pair_channels or key_channels"
+        )
+
+
+def _build_context(config: ModelConfig, channels: int) -> nn.Module:
+    taken = ("self", "channels", "out_channels", "dependency")
+    known = [name for name in signature(SelectiveContext.__init__).parameters if name not in taken]
+    for name in config.context_options:
+        if name not in known:
+            raise ValueError(
+                f"context_options.{name}: unknown key; a context has {', '.join(known)}"
+            )
+    try:
+        return SelectiveContext(
+            channels, dependency=CONTEXTS[config.context], **config.context_options
+        )
+    except TypeError as fault:
+        raise ValueError(f"context_options: {fault}; see SelectiveContext") from fault
+    except ValueError as fault:
+        raise ValueError(f"context_options.{fault}") from fault
+
+
+def _check_choices(config: ModelConfig) -> None:
+    _check_choice("backbone", config.backbone, BACKBONES)
+    _check_choice("context", config.context, CONTEXTS)
+    _check_choice("head", config.head, HEADS)
+
+
+def _check_choice(name: str, value: str, choices: dict[str, Any]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")

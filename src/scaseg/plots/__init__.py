@@ -1,0 +1,1 @@
+"""Palettes, legends and figures of results."""

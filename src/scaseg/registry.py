@@ -1,0 +1,60 @@
+"""Every part that can be chosen by name, and where it lives. Adding one is a file and a line here.
+
+Recipe choices, help texts and error messages come from these tables. A part is imported when it
+is first asked for, so listing names costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from scaseg.errors import UserError
+
+
+class Registry(Mapping[str, Any]):
+    """A read-only mapping from names to objects, each given as "module:attribute"."""
+
+    def __init__(self, kind: str, homes: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._homes = dict(homes)
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = self._homes[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def choose(self, name: str) -> Any:
+        """Return what `name` stands for; UserError lists the choices."""
+        if name not in self._homes:
+            raise UserError.choice(self.kind, name, self)
+        return self[name]
+
+
+BACKBONES = Registry(
+    "backbone",
+    {
+        "vgg16": "scaseg.models.backbones.vgg16:Vgg16",
+        "mobilenet_v2": "scaseg.models.backbones.mobilenet_v2:MobileNetV2",
+        "tiny": "scaseg.models.backbones.tiny:Tiny",
+    },
+)
+DATASETS = Registry(
+    "data.name",
+    {
+        "folder": "scaseg.data.datasets.folder:FolderDataset",
+        "sift_flow": "scaseg.data.datasets.sift_flow:SiftFlow",
+        "sift_flow_geo": "scaseg.data.datasets.sift_flow:SiftFlowGeo",
+        "pascal_context": "scaseg.data.datasets.pascal_context:PascalContext",
+        "coco_stuff_10k": "scaseg.data.datasets.coco_stuff:CocoStuff10k",
+        "coco_stuff_164k": "scaseg.data.datasets.coco_stuff:CocoStuff164k",
+        "context_scenes_global": "scaseg.data.datasets.context_scenes:ContextScenesGlobal",
+        "context_scenes_selective": "scaseg.data.datasets.context_scenes:ContextScenesSelective",
+    },
+)

@@ -1,0 +1,120 @@
+"""The machine: cores, device, precision, free and peak memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from scaseg.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
+
+
+def usable_cores() -> int:
+    """How many cores this process may use: containers and clusters give fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def choose_device(name: str = "auto") -> str:
+    """Return the device to compute on; UserError where it is not there."""
+    import torch
+
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        return next(device for device in there if there[device])
+    if name not in there:
+        raise UserError.choice("--device", name, ["auto", *there])
+    if not there[name]:
+        raise UserError("--device", f"{name} is not available here", "use cpu or auto")
+    return name
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Return the bytes that can still be allocated on a device; None where nobody knows."""
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return None
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def in_words(size: int) -> str:
+    """Write a number of bytes for people: 12.3 GiB."""
+    amount = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.3g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TiB"
+
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class MemoryPeak:
+    """Within `with`, the largest memory in use: of the GPU that is worked on, else of the process.
+
+    `mebibytes` is what came on top of what was in use before; None where nobody knows.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.on_gpu = device == "cuda"
+        self.mebibytes: float | None = None
+
+    def __enter__(self) -> MemoryPeak:
+        if self.on_gpu:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+            self._before: float | None = torch.cuda.memory_allocated() / 2**20
+            return self
+        try:
+            CLEAR.write_text("5")  # Linux: forget the peak so far
+            self._before = _status("VmRSS")
+        except OSError:
+            self._before = None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._before is None:
+            return
+        if self.on_gpu:
+            import torch
+
+            peak = torch.cuda.max_memory_allocated() / 2**20
+        else:
+            peak = _status("VmHWM")
+        self.mebibytes = max(0.0, peak - self._before)
+
+
+def _status(name: str) -> float:
+    for line in STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    raise OSError(f"{STATUS} has no {name}")

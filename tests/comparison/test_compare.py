@@ -1,0 +1,97 @@
+"""scaseg compare with real trainings: comparisons that go on, settings that do not mix."""
+
+import csv
+
+import pytest
+
+from scaseg.cli import main
+from scaseg.comparison.compare import read_variant
+from scaseg.comparison.maps import MEASURES
+from scaseg.io.table import read_rows, write_rows
+from tests.scenes import write_scenes
+
+LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--jobs", "2")
+
+
+def test_variants_have_options_of_their_own():
+    assert read_variant("sca:pair_channels=4:activation=exp")[1:] == (
+        "sca",
+        {"pair_channels": 4, "activation": "exp"},
+    )
+    for text in ("gat", "sca:pair_channels"):
+        with pytest.raises(ValueError, match="--contexts: "):
+            read_variant(text)
+
+
+def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
+    scenes, out = write_scenes(tmp_path / "scenes", 12, size=(40, 48)), tmp_path / "out"
+    common = ["compare", "--data", str(scenes), "--out", str(out), *LIGHT, "--epochs", "1"]
+    main([*common, "--contexts", "none,sca", "--seeds", "1", "--quiet"])
+    first = capsys.readouterr()
+    assert first.err == ""
+    assert first.out == (out / "table.md").read_text()
+    _, maps = first.out.split("| context | entropy of a map |")
+    assert 0.5 < float(maps.split("| sca | ")[1].split(" |")[0]) <= 1
+    assert "| none |" not in maps  # it has no maps
+    assert "difference of drops |" in maps
+    assert "n/a" not in maps
+    before = (out / "results.csv").read_text()
+    # not known to an earlier version
+    newer = ("split", "fold", "side_by_side", *MEASURES)
+    known = read_rows(out / "results.csv")
+    older = [{name: row[name] for name in row if name not in newer} for row in known]
+    write_rows(out / "results.csv", older)
+    main([*common, "--contexts", "none,sca", "--seeds", "1", "--quiet"])
+    assert capsys.readouterr().out == first.out
+    again = read_rows(out / "results.csv")
+    for row, own in zip(again, known, strict=True):
+        assert set(row) | {"side_by_side"} == set(own)
+        for name in (*MEASURES, "mIoU"):  # measured in another process: the last digits may differ
+            assert (row[name] == "") == (own[name] == "")
+            assert float(row[name] or 0) == pytest.approx(float(own[name] or 0), abs=1e-4)
+        assert row["split"] == own["split"]
+    write_rows(out / "results.csv", known)
+    assert (out / "results.csv").read_text() == before
+    main([*common, "--contexts", "none,sca", "--seeds", "2"])
+    assert "4 of 4: " in capsys.readouterr().err
+    after = (out / "results.csv").read_text()
+    assert after.startswith(before)
+    with (out / "results.csv").open(newline="") as file:
+        found = [(line["variant"], line["seed"]) for line in csv.DictReader(file)]
+    assert sorted(found) == [("none", "0"), ("none", "1"), ("sca", "0"), ("sca", "1")]
+    assert {path.name for path in out.iterdir()} == {
+        *("recipe.yaml", "results.csv", "table.md", "table.csv", "compare.png", "runs")
+    }
+    main([*common, "--contexts", "none,sca", "--seeds", "2", "--split", "train", "--quiet"])
+    judged = (out / "results.csv").read_text()  # no training again, and no number of before
+    assert judged.count("the split train") == 4
+    with pytest.raises(SystemExit) as stop:
+        main([*common, "--epochs", "2", "--contexts", "none"])
+    assert stop.value.code == 2
+    assert "holds a comparison with other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--contexts", "none,gat"), "--contexts: 'gat'; give some of none, average, sca, dot"),
+        (("--contexts", "none,none"), "give each once"),
+        (("--contexts", "none,sca:wide=1"), "model.context_options.wide: unknown key"),
+        (("--context", "sca"), "--context: several are compared; use --contexts"),
+        (("--devices", "2"), "--devices: a comparison runs on one device; use 1, and --jobs"),
+        (("--folds", "1"), "--folds: '1'; give a whole number >= 2"),
+        (("--folds", "99"), "data.folds: 99 folds of 8 different photographs; give fewer folds"),
+        (("--time-limit", "-1"), "--time-limit: '-1'; give seconds, more than 0"),
+        (("--jobs", "0"), "--jobs: '0'; give a whole number >= 1"),
+        (("--keep", "some"), "--keep: 'some'; give one of models, all, nothing"),
+        (("--split", "val", "--data.folds", "2", "--data.val", "null"), "give train, test or all"),
+        (("--split", "valid"), "valid.txt: no such file; the splits here are"),
+    ],
+)
+def test_what_compare_refuses(tmp_path, capsys, arguments, message):
+    scenes, out = write_scenes(tmp_path / "scenes", 8, size=(40, 48)), tmp_path / "out"
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", "--data", str(scenes), "--out", str(out), *LIGHT, *arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()

@@ -1,0 +1,240 @@
+"""The queue behind scaseg compare: side by side, killed, stopped, continued; no row lost or double.
+
+Most jobs here train nothing (fake_job); what is real says so.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from scaseg.cli import main
+from scaseg.comparison import launch as starting
+from scaseg.comparison import queue
+from scaseg.comparison.jobs import Job, Variant
+from scaseg.io.lock import folder_lock
+from scaseg.io.table import read_rows, write_rows
+from tests.comparison.queues import ROOT, keys, read_diary
+from tests.processes import is_alive
+from tests.scenes import write_scenes
+
+LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1")
+
+
+@pytest.fixture
+def compare(tmp_path, monkeypatch, capsys):
+    """Run the command with fake jobs; gives exit code, stdout and stderr."""
+    monkeypatch.setattr(starting, "MODULE", "tests.comparison.fake_job")
+    monkeypatch.setattr("scaseg.comparison.compare._try_out", lambda *_: None)
+    monkeypatch.chdir(ROOT)
+    scenes = write_scenes(tmp_path / "scenes", 12, size=(40, 48))
+    out, diary = tmp_path / "out", tmp_path / "diary"
+
+    def run(*arguments, **orders):
+        monkeypatch.setenv("FAKE_JOB", json.dumps({"diary": str(diary), **orders}))
+        command = ["compare", "--data", str(scenes), "--out", str(out), *LIGHT, *arguments]
+        monkeypatch.setattr(sys, "argv", ["scaseg", *command])
+        code = 0
+        try:
+            main(command)
+        except SystemExit as stop:
+            code = stop.code
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    run.out, run.diary = out, diary
+    return run
+
+
+def test_the_whole_matrix_side_by_side(compare):
+    code, out, err = compare(
+        *("--contexts", "none", "sca", "--seeds", "2", "--folds", "3", "--jobs", "3"), seconds=0.3
+    )
+    assert code == 0
+    assert len(err.splitlines()) == 13
+    assert err.splitlines()[0] == "12 of 12 trainings to do, 3 at once"
+    assert err.splitlines()[-1].startswith("12 of 12: ")
+    assert "left" in err.splitlines()[5]
+    every = {(name, str(seed), str(fold)) for name in ("none", "sca") for seed in (0, 1)
+             for fold in (1, 2, 3)}  # fmt: skip
+    assert len(keys(compare.out)) == 12
+    assert set(keys(compare.out)) == every
+    together, most = 0, 0
+    for what, *_ in sorted(read_diary(compare.diary), key=lambda line: line[3]):
+        together += 1 if what == "began" else -1
+        most = max(most, together)
+    assert most == 3
+    # sca has 30 + seed + fold, none 40 + seed + fold: the same difference everywhere
+    assert "| sca | 3 | -10.00 [-10.00, -10.00] |" in out
+    assert "| none | 6 | 44.50 ± 0.58 | 43.50 ± 0.58 | 42.50 ± 0.58 |" in out
+    assert compare(*("--contexts", "none", "sca", "--seeds", "2", "--folds", "3"))[1] == out
+    assert len(read_diary(compare.diary)) == 24  # nothing ran again
+
+
+def test_a_job_that_fails_is_named_and_the_others_go_on(compare):
+    arguments = ("--contexts", "none", "dot", "sca", "--seeds", "2", "--jobs", "2")
+    code, out, err = compare(*arguments, fail=["dot"])
+    assert code == 1
+    assert "failed: dot, seed 0: epoch 1, step 3: no such luck (all that it said is in" in err
+    last = err.splitlines()[-1]
+    assert last.startswith("error: dot, seed ")
+    assert last.endswith("(and 1 more); the same command tries again")
+    assert Counter(variant for variant, *_ in keys(compare.out)) == {"none": 2, "sca": 2}
+    assert "| sca | 2 |" in out
+    assert "much was said" in (compare.out / "logs" / "dot-seed0.log").read_text()
+    code, out, err = compare(*arguments)
+    assert code == 0
+    assert "| dot | 2 |" in out
+    assert not (compare.out / "logs").exists()
+
+
+def test_the_time_limit_stops_what_runs_and_the_same_command_goes_on(compare):
+    arguments = ("--contexts", "none", "sca", "--seeds", "1", "--jobs", "2")
+    code, out, err = compare(*arguments, "--time-limit", "3", seconds=60)
+    assert code == 0
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert last.startswith("2 jobs (none, seed 0, ...) still to do; go on with: scaseg compare ")
+    assert last.endswith("--time-limit 3")
+    assert [what for what, *_ in read_diary(compare.diary)].count("stopped") == 2
+    assert not any(is_alive(pid) for _, _, pid, _ in read_diary(compare.diary))
+    assert compare(*arguments)[0] == 0
+    assert len(keys(compare.out)) == 2
+
+
+def test_what_is_kept_stays_whatever_is_kept_later(compare):
+    compare("--contexts", "none", "--seeds", "1", "--keep", "all")
+    compare("--contexts", "none", "--seeds", "2", "--keep", "nothing")
+    assert (compare.out / "runs" / "none-seed0" / "checkpoints").is_dir()
+    assert not (compare.out / "runs" / "none-seed1").exists()
+    code, _, err = compare("--contexts", "none", "--seeds", "2", "--split", "val")
+    assert code == 2
+    assert "--split: none, seed 1 was judged on the split test, not the split val, and its" in err
+
+
+def test_nothing_is_started_that_would_not_end_in_time():
+    jobs = [Job(Variant("none", "none", {}), seed, None) for seed in range(3)]
+    started = []
+
+    def start(job):
+        started.append(job.seed)
+        return subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
+
+    long = {0: 1.0, 1: 50.0, 2: 2.0}
+    work = queue.Queue(
+        start=start,
+        finish=lambda job: True,
+        complain=lambda job, code: "",
+        estimate=lambda job: long[job.seed],
+        hear=lambda *_: None,
+        side_by_side=2,
+        deadline=time.monotonic() + 10,
+    )
+    outcome = work.run(jobs)
+    assert started == [0, 2]
+    assert outcome.remaining == [jobs[1]]
+    assert outcome.finished == [jobs[0], jobs[2]]
+
+
+def test_one_that_does_not_stop_is_killed(monkeypatch):
+    monkeypatch.setattr(queue, "GRACE", 0.5)
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{deaf}; time.sleep(60)"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
+    )
+    process.stdout.readline()
+
+    def refuse(job):
+        raise KeyboardInterrupt
+
+    jobs = [Job(Variant("none", "none", {}), seed, None) for seed in range(2)]
+    work = queue.Queue(
+        start=lambda job: process if job.seed == 0 else refuse(job),
+        finish=lambda job: False,
+        complain=lambda job, code: "",
+        estimate=lambda job: None,
+        hear=lambda *_: None,
+        side_by_side=2,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        work.run(jobs)
+    assert process.returncode == -signal.SIGKILL
+    process.stdout.close()
+
+
+def test_a_second_queue_is_refused(compare):
+    with folder_lock(compare.out):
+        code, out, err = compare("--contexts", "none", "--seeds", "1")
+    assert (code, out) == (2, "")
+    assert f"error: --out: {compare.out} is in use by process {os.getpid()} on " in err
+    assert not compare.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [("models", {"model"}), ("all", {"model", "checkpoints"}), ("nothing", None)],
+)
+def test_what_is_kept_of_a_finished_run(compare, keep, left):
+    code, _, _ = compare("--contexts", "none", "--seeds", "1", "--keep", keep)
+    place = compare.out / "runs" / "none-seed0"
+    assert code == 0
+    assert (None if not place.exists() else {path.name for path in place.iterdir()}) == left
+
+
+def test_contexts_by_spaces_or_commas_and_the_recipe_last(compare, tmp_path):
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("data: {folds: 2}")
+    code, out, _ = compare(
+        "--seeds", "1", "--contexts", "none,average", "sca:layers=2", str(recipe)
+    )
+    assert code == 0
+    variants = ("none", "average", "sca:layers=2")
+    assert sorted(keys(compare.out)) == sorted((v, "0", f) for v in variants for f in ("1", "2"))
+    assert "| sca:layers=2 | 2 |" in out
+
+
+def test_one_fold_first_and_the_others_later(compare):
+    common = ("--contexts", "none", "--seeds", "1", "--folds", "3")
+    assert compare(*common, "--data.fold", "2")[0] == 0
+    assert keys(compare.out) == [("none", "0", "2")]
+    assert compare(*common)[0] == 0
+    assert sorted(keys(compare.out)) == [("none", "0", "1"), ("none", "0", "2"), ("none", "0", "3")]
+    code, _, err = compare("--contexts", "none", "--folds", "4")
+    assert code == 2
+    assert "holds a comparison with other settings" in err
+
+
+def test_what_a_killed_queue_had_not_taken_over_is_taken_over_once(compare):
+    """Killed after a job wrote its result, or after its row was written: neither runs again."""
+    common = ("--contexts", "none", "sca", "--seeds", "1")
+    compare(*common, "--keep", "all")
+    rows = read_rows(compare.out / "results.csv")
+    for row in rows:
+        place = compare.out / "runs" / f"{row['variant']}-seed0"
+        (place / "result.json").write_text(json.dumps(row))
+    write_rows(compare.out / "results.csv", rows[:1])
+    ran = len(read_diary(compare.diary))
+    assert compare(*common)[0] == 0
+    assert read_rows(compare.out / "results.csv") == rows
+    assert len(read_diary(compare.diary)) == ran
+    for row in rows:
+        place = compare.out / "runs" / f"{row['variant']}-seed0"
+        assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_json(compare):
+    code, out, _ = compare("--contexts", "none", "sca", "--seeds", "2", "--json", "--quiet")
+    found = json.loads(out)
+    assert code == 0
+    assert [row["context"] for row in found["contexts"]] == ["none", "sca"]
+    assert found["contexts"][1]["mIoU_difference"] == -10
+    assert found["contexts"][1]["mIoU_difference_n"] == 2
+    assert (found["failed"], found["remaining"]) == ([], [])

@@ -1,0 +1,180 @@
+"""What a comparison proves: by hand, and against scipy."""
+
+import math
+
+import pytest
+
+from scaseg.comparison.statistics import adjusted, every_pair, holm, summarize
+from scaseg.comparison.student_t import quantile, two_sided_p
+from scaseg.comparison.tables import markdown, pairs_markdown, plain
+
+
+def row(variant, seed, value, fold=None):
+    metrics = {"PPA": value + 2, "CAA": value + 1, "mIoU": value}
+    more = {"parameters": 10, "milliseconds": 4.0, "mebibytes": ""}
+    return {"variant": variant, "seed": seed, "fold": fold, **metrics, **more}
+
+
+def test_the_summary_by_hand():
+    """none 10 12 14, sca 13 13 16: differences 3 1 2, their deviation 1, its error 1/sqrt(3).
+
+    Student's t for 95 % and 2 degrees of freedom is 4.303; t = 2 sqrt(3), p = 0.0742.
+    """
+    rows = [row("none", seed, value) for seed, value in enumerate((10, 12, 14))]
+    rows += [row("sca", seed, value) for seed, value in enumerate((13, 13, 16))]
+    none, sca = summarize(rows, ["none", "sca"])
+    assert none.mean == {"PPA": 14, "CAA": 13, "mIoU": 12}
+    assert none.spread["mIoU"] == 2
+    assert none.error["mIoU"] == pytest.approx(2 / 3**0.5)
+    assert (sca.n, sca.counted, sca.runs) == (3, "seeds", 3)
+    found = sca.difference["mIoU"]
+    assert (found.mean, found.n) == (2, 3)
+    assert found.error == pytest.approx(1 / 3**0.5)
+    assert found.low == pytest.approx(2 - 4.30265 / 3**0.5, abs=1e-5)
+    assert found.high == pytest.approx(2 + 4.30265 / 3**0.5, abs=1e-5)
+    assert found.p == pytest.approx(0.0742, abs=1e-4)
+    table = markdown([none, sca])
+    assert "| none | 3 | 14.00 ± 1.15 | 13.00 ± 1.15 | 12.00 ± 1.15 | 0.00 M | 4.0 | n/a |" in table
+    cell = "+2.00 [-0.48, +4.48]"
+    assert f"| sca | 3 | {cell} | {cell} | {cell} | 0.074 |" in table
+    assert "Student's t over seeds" in table
+    assert plain(sca)["mIoU_difference_low"] == found.low
+
+
+def test_seeds_of_a_fold_are_one_piece_of_evidence():
+    """Folds differ by 10, seeds by 2: n is the number of folds, and seeds are averaged in each."""
+    rows = [row("none", seed, 10 * fold + 2 * seed, fold) for fold in (1, 2) for seed in (0, 1)]
+    rows += [
+        row("sca", seed, 10 * fold + 2 * seed + gain, fold)
+        for fold, seed, gain in ((1, 0, 1), (1, 1, 3), (2, 0, 4), (2, 1, 4))
+    ]
+    none, sca = summarize(rows, ["none", "sca"])
+    assert (none.n, none.counted, none.runs) == (2, "folds", 4)
+    assert none.mean["mIoU"] == 16
+    assert none.error["mIoU"] == pytest.approx(5)  # of 11 and 21
+    found = sca.difference["mIoU"]
+    assert (found.mean, found.n) == (3, 2)  # of 2 and 4
+    assert found.error == pytest.approx(1)
+    assert found.high == pytest.approx(3 + 12.7062, abs=1e-4)
+    assert "Student's t over folds" in markdown([none, sca])
+
+
+def test_pairs_are_of_one_seed_and_fold_and_not_mixed():
+    rows = [row("none", 0, 10), row("none", 1, 20), row("sca", 1, 21)]  # sca's seed 0 is missing
+    found = summarize(rows, ["none", "sca"])[1].difference["mIoU"]
+    assert (found.mean, found.n, found.p) == (1, 1, None)
+    rows = [row("none", 0, 10, 1), row("sca", 0, 30, 2)]
+    none, sca = summarize(rows, ["none", "sca"])
+    assert sca.difference["mIoU"] is None
+    assert "against" not in markdown([none, sca])
+
+
+def test_a_variant_without_rows_is_left_out():
+    rows = [row("none", 0, 10)]
+    assert [one.name for one in summarize(rows, ["none", "sca"])] == ["none"]
+
+
+def test_equal_for_sure_and_different_for_sure():
+    rows = [row("none", seed, 10 + seed) for seed in (0, 1)]
+    rows += [row("sca", seed, 10 + seed) for seed in (0, 1)]
+    rows += [row("dot", seed, 11 + seed) for seed in (0, 1)]
+    _, sca, dot = summarize(rows, ["none", "sca", "dot"])
+    assert sca.difference["mIoU"].p == 1
+    assert dot.difference["mIoU"].p == 0
+    assert "< 0.001" in markdown(summarize(rows, ["none", "sca", "dot"]))
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 500])
+def test_students_t_is_scipys(freedom):
+    stats = pytest.importorskip("scipy.stats")
+    for share in (0.5, 0.6, 0.9, 0.975, 0.995, 0.025):
+        assert quantile(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), abs=1e-9)
+    for t in (0.0, 0.01, 0.7, 2.0, 12.0, -3.0):
+        wanted = 2 * stats.t.sf(abs(t), freedom)
+        assert two_sided_p(t, freedom) == pytest.approx(wanted, rel=1e-9)
+    assert math.isfinite(two_sided_p(1e6, freedom))
+
+
+def test_holms_correction_by_hand():
+    """Smallest first: times 4, 3, 2, 1; never below the one before, never above 1."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.6]) == pytest.approx([1, 1])
+    assert holm([None, 0.02, None]) == [None, 0.02, None]  # what is no test is not counted
+    assert holm([]) == []
+
+
+def test_every_pair_is_compared():
+    """none 10 12 14, sca 13 13 16, dot 14 14 18: dot - sca is 1 1 2, 4/3 ± 1/3."""
+    scores = {"none": (10, 12, 14), "sca": (13, 13, 16), "dot": (14, 14, 18)}
+    rows = [row(name, seed, value) for name in scores for seed, value in enumerate(scores[name])]
+    pairs = every_pair(rows, list(scores))
+    assert [(pair.first, pair.second) for pair in pairs] == [
+        ("none", "sca"),
+        ("none", "dot"),
+        ("sca", "dot"),
+    ]
+    last = pairs[-1].difference
+    assert (last.mean, last.error) == pytest.approx((4 / 3, 1 / 3))
+    chances = [pair.difference.p for pair in pairs]
+    assert [pair.holm for pair in pairs] == holm(chances)
+    assert pairs[-1].holm == pytest.approx(2 * chances[-1])  # the second smallest of three
+    table = pairs_markdown(pairs, "seeds")
+    assert "| dot against sca | 3 | +1.33 [-0.10, +2.77] | 0.057 | " in table
+    assert "the number of pairs in this table (3)." in table
+
+
+def test_pairs_of_what_was_run_together_only():
+    """dot has one seed, exp none of the others': no interval for one, no row for the other."""
+    rows = [row(name, seed, 10 + seed) for name in ("none", "sca") for seed in (0, 1)]
+    rows += [row("dot", 0, 12), row("exp", 7, 12)]
+    pairs = every_pair(rows, ["none", "sca", "dot", "exp", "absent"])
+    assert [(pair.first, pair.second, pair.difference.n) for pair in pairs] == [
+        ("none", "sca", 2),
+        ("none", "dot", 1),
+        ("sca", "dot", 1),
+    ]
+    assert pairs[1].holm is None
+    assert "| dot against sca | 1 | +2.00 | n/a | n/a |" in pairs_markdown(pairs, "seeds")
+
+
+def test_two_variants_that_ran_in_all_folds_are_adjusted_as_they_are_paired():
+    rows = [row("none", 0, value, fold) for fold, value in enumerate((10, 12, 17), start=1)]
+    rows += [row("sca", 0, value, fold) for fold, value in enumerate((13, 13, 19), start=1)]
+    found = adjusted(rows, ["none", "sca"])
+    (_, sca) = summarize(rows, ["none", "sca"])
+    assert found["none"].mean == pytest.approx(13)
+    assert found["none"].difference is None
+    assert found["sca"].mean == pytest.approx(15)
+    expected = sca.difference["mIoU"]
+    for name in ("mean", "n", "error", "low", "high", "p"):
+        assert getattr(found["sca"].difference, name) == pytest.approx(getattr(expected, name))
+
+
+def test_what_ran_in_few_folds_is_adjusted_for_them_and_takes_the_noise_of_all():
+    """Folds 10 and 30; b is a + 1 in both, c a + 2 -+ 1: residuals by hand below.
+
+    d ran in the easy fold alone: its plain mean is far above, its difference is 3, and without a
+    second run it says nothing about noise.
+    """
+    values = {"a": (10, 30), "b": (11, 31), "c": (11, 33), "d": (None, 33)}
+    rows = [
+        row(name, 0, value, fold)
+        for name, own in values.items()
+        for fold, value in enumerate(own, start=1)
+        if value is not None
+    ]
+    found = adjusted(rows, ["a", "b", "c", "d"])
+    # of a, b, c: residuals -+1/3, -+1/3, +-2/3 around fold + variant, 2 degrees of freedom
+    residual = math.sqrt((2 / 9 + 2 / 9 + 8 / 9) / 2)
+    assert [found[name].mean for name in "abc"] == pytest.approx([20, 21, 22])
+    assert found["b"].difference.error == pytest.approx(residual)  # sqrt(2 / 2 folds)
+    assert found["c"].difference.mean == pytest.approx(2)
+    # fold 2 lies 1/3 above what a alone says of it, so d is that much less above a
+    assert found["d"].difference.mean == pytest.approx(3 - 1 / 3)
+    assert (found["d"].difference.error, found["d"].difference.p) == (None, None)
+    alone = adjusted([*rows, row("e", 0, 99, 7)], ["a", "b", "c", "d", "e"])
+    assert "e" not in alone  # no fold in common with anybody
+    assert alone == found
+    assert adjusted(rows[:2], ["a"])["a"].difference is None
+    single = adjusted([row("a", 0, 1, 1), row("b", 0, 2, 1)], ["a", "b"])["b"].difference
+    assert (single.mean, single.low, single.p) == (1, None, None)

@@ -1,0 +1,204 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from scaseg.explanation.features import look
+from scaseg.explanation.maps import class_maps, dependency_maps, grid_points
+from tests.explanation.planted import Planted, photograph, small_model
+
+# height, width of the photograph, and what the network is to see at most
+SIZES = [(64, 96, None), (61, 90, None), (71, 103, None), (200, 300, (64, 64)), (40, 30, (96, 96))]
+
+
+def seen_by(model, shape, row, column):
+    """The middle (x, y) of all pixels that a neuron feels, by gradients."""
+    pixels = torch.rand(1, 3, *shape, requires_grad=True)
+    features, _ = model.backbone(pixels)
+    features[0, :, row, column].sum().backward()
+    felt = pixels.grad[0].abs().sum(0)
+    rows = torch.arange(shape[0])[felt.sum(1) > 0]
+    columns = torch.arange(shape[1])[felt.sum(0) > 0]
+    return float(columns[0] + columns[-1]) / 2, float(rows[0] + rows[-1]) / 2
+
+
+@pytest.mark.parametrize("backbone", ["vgg16", "mobilenet_v2", "tiny"])
+def test_a_neuron_lies_in_the_middle_of_what_it_sees(backbone):
+    model = small_model(backbone=backbone)
+    # to 1/8 only: what follows widens what is seen evenly, beyond a picture of decent size
+    model.backbone.features = model.backbone.features[: 17 if backbone == "vgg16" else 5]
+    for index, layer in enumerate(model.backbone.features):
+        if isinstance(layer, nn.MaxPool2d):  # feels the largest pixel only
+            model.backbone.features[index] = nn.AvgPool2d(2)
+    for parameter in model.backbone.parameters():
+        parameter.data.abs_().mul_(0.1)  # nothing is cut off by a ReLU
+    shape = (167, 175)
+    grid = look(model, photograph(*shape)).grid
+    row, column = grid.map[0] // 2, grid.map[1] // 2
+    x, y = seen_by(model, shape, row, column)
+    assert grid.center(row, column) == pytest.approx((x, y), abs=0.01)
+
+
+@pytest.mark.parametrize(("height", "width", "fit"), SIZES)
+@pytest.mark.parametrize("backbone", ["vgg16", "mobilenet_v2"])
+def test_a_planted_dependency_lands_on_its_pixels(backbone, height, width, fit):
+    model = small_model(backbone=backbone, fit=fit)
+    image = photograph(height, width)
+    rows, columns = look(model, image).grid.map
+    for place in [(0, 0), (rows - 1, columns - 1), (rows // 2, columns // 3)]:
+        model.context.dependency = Planted(*place)
+        points = [(0, 0), (width - 1, height - 1)]
+        found = dependency_maps(model, image, points)
+        for index in range(len(points)):
+            if tuple(found.neurons[index]) == place:  # its own source is no context
+                continue
+            on_photograph = found.on_photograph(index)
+            assert on_photograph.shape == (height, width)
+            x, y = found.grid.center(*place)
+            reach = 8 * np.array([height / found.grid.seen[0], width / found.grid.seen[1]])
+            # beyond the outermost neuron, where VGG16 looks at nothing, its value goes on
+            ends = found.grid.center(0, 0)[::-1], found.grid.center(rows - 1, columns - 1)[::-1]
+            pixels = np.stack(np.indices((height, width)), -1).clip(*ends)
+            distance = (np.abs(pixels - (y, x)) / reach).max(-1)  # in neurons
+            relative = on_photograph / on_photograph.max()
+            assert (relative[distance < 0.1] > 0.8).all()
+            assert (relative[distance >= 1] < 0.01).all()
+            top, left = np.unravel_index(on_photograph.argmax(), on_photograph.shape)
+            assert found.grid.neuron_at(left, top) == place
+
+
+def test_a_bright_spot_that_all_depend_on_is_where_it_was_painted():
+    """From end to end: the score of a source is what a predictor makes of its pixels."""
+    model = small_model("sca", "vgg16", layers=0, score_bound=None, activation="exp")
+    image = np.zeros((120, 160, 3), np.uint8)
+    image[80:88, 40:48] = 255
+    features = look(model, image).features
+    plain = look(model, np.zeros_like(image)).features
+    towards = (features - plain)[0, :, 10, 5]
+    weight = model.context.dependency.predictor.score.weight.data
+    weight.zero_()
+    weight[0, len(towards) :, 0, 0] = 20 * towards / towards.norm() ** 2
+    found = dependency_maps(model, image, [(150, 10)])
+    top, left = np.unravel_index(found.on_photograph(0).argmax(), image.shape[:2])
+    assert abs(top - 83.5) <= 8
+    assert abs(left - 43.5) <= 8
+
+
+@pytest.mark.parametrize("context", ["sca", "dot", "average"])
+def test_maps_are_the_rows_of_the_coefficients(context):
+    model = small_model(context)
+    image = photograph(61, 90)
+    points = [(0, 0), (45, 30), (89, 60)]
+    found = dependency_maps(model, image, points)
+    features = look(model, image).features
+    with torch.no_grad():
+        everything = model.context.coefficients(features)[0]
+    for index, (row, column) in enumerate(found.neurons):
+        own = row * 12 + column
+        expected = everything[own].clone()
+        if context != "dot":
+            expected[own] = 0
+            assert found.maps[index, row, column] == 0
+        np.testing.assert_allclose(
+            found.maps[index].ravel(), expected / expected.sum(), rtol=1e-5, atol=1e-8
+        )
+        assert found.maps[index].sum() == pytest.approx(1, abs=1e-5)
+        alone = model.context.dependency_map(features, row, column)[0].detach()
+        np.testing.assert_allclose(found.maps[index], alone, rtol=1e-5, atol=1e-8)
+    assert found.neurons[0].tolist() == [0, 0]
+    assert found.maps.dtype == np.float32
+
+
+def test_a_uniform_map_is_the_average():
+    found = dependency_maps(small_model("average"), photograph(64, 64), [(32, 32)])
+    others = found.maps[0][found.maps[0] > 0]
+    np.testing.assert_allclose(others, found.average, rtol=1e-5)
+
+
+def test_paths_pictures_and_arrays_give_the_same(tmp_path):
+    model = small_model()
+    image = photograph(48, 64)
+    turned = Image.fromarray(np.rot90(image))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: shown upright it is `image`
+    turned.save(tmp_path / "turned.png", exif=exif)
+    expected = dependency_maps(model, image, [(50, 7)])
+    for other in (Image.fromarray(image), tmp_path / "turned.png", str(tmp_path / "turned.png")):
+        found = dependency_maps(model, other, [(50, 7)])
+        np.testing.assert_array_equal(found.image, image)
+        np.testing.assert_array_equal(found.maps, expected.maps)
+
+
+def test_the_mode_is_left_as_it_was():
+    model = small_model().train()
+    model.head.eval()
+    before = [module.training for module in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    first = dependency_maps(model, photograph(48, 64), [(5, 5)])
+    assert [module.training for module in model.modules()] == before
+    for name, value in model.state_dict().items():  # running means too
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+    np.testing.assert_array_equal(
+        first.maps, dependency_maps(model.eval(), photograph(48, 64), [(5, 5)]).maps
+    )
+
+
+@pytest.mark.parametrize("context", ["dot", "sca"])
+def test_class_maps_are_means_over_the_neurons_of_a_class(context, monkeypatch):
+    model = small_model(context, classes=["few", "many", "none", "some"])
+    image = photograph(64, 96)
+    decided = torch.ones(8, 12, dtype=torch.long)
+    decided[2:5, 3:9] = 3
+    decided[0, 0] = 0
+    monkeypatch.setattr("scaseg.explanation.maps.decide", lambda model, features: decided)
+    found = class_maps(model, image)
+    assert found.names == ("many (80 %)", "some (19 %)", "few (1 %)")
+    assert found.regions.sum(0).tolist() == np.ones(found.regions.shape[1:]).tolist()
+    features = look(model, image).features
+    every = [model.context.dependency_map(features, r, c) for r in range(8) for c in range(12)]
+    every = torch.stack(every).detach().numpy().reshape(96, 96)
+    if context == "sca":
+        np.fill_diagonal(every, np.nan)  # a source's own entry does not count
+    for values, region in zip(found.maps, found.regions, strict=True):
+        if region.sum() > 1:
+            expected = np.nanmean(every[region.ravel()], 0)
+            expected /= expected.sum()
+            np.testing.assert_allclose(values.ravel(), expected, rtol=1e-4, atol=1e-8)
+
+
+def test_class_maps_of_even_dependencies_are_even():
+    found = class_maps(small_model("average"), photograph(64, 96))
+    np.testing.assert_allclose(found.maps, found.average, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([(64, 0)], "point 64,0: outside the photograph of 64 x 48; give x from 0 to 63"),
+        ([(0, -1)], "outside the photograph"),
+        ([(1, 2, 3)], "give two numbers"),
+        ([(float("nan"), 0)], "give two numbers"),
+        (["ab"], "give two numbers"),
+        ([], "give at least one"),
+    ],
+)
+def test_points_that_are_none(points, said):
+    with pytest.raises(ValueError, match=said):
+        dependency_maps(small_model(), photograph(48, 64), points)
+
+
+def test_a_model_without_context_says_so():
+    with pytest.raises(ValueError, match=r"context is 'none'.*give one with sca, dot or average"):
+        dependency_maps(small_model("none"), photograph(48, 64), [(0, 0)])
+
+
+def test_images_that_are_none():
+    with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype float64; give uint8"):
+        dependency_maps(small_model(), np.zeros((48, 64, 3)), [(0, 0)])
+
+
+def test_grid_points_lie_inside():
+    points = grid_points(photograph(5, 7), 3, 4)
+    assert len(set(points)) == 12
+    assert all(0 <= x < 7 and 0 <= y < 5 for x, y in points)

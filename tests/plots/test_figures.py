@@ -1,0 +1,159 @@
+import csv
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from scaseg.metrics import ConfusionMatrix
+from scaseg.plots.figures import (
+    comparison_figure,
+    confusion_figure,
+    per_class_figure,
+    write_evaluation,
+)
+
+
+def confusion(classes, absent=()):
+    random = np.random.default_rng(classes)
+    matrix = ConfusionMatrix(classes)
+    counts = random.integers(0, 50, (classes, classes)) + 900 * np.eye(classes, dtype=int)
+    counts[list(absent)] = 0
+    matrix.counts = torch.from_numpy(counts)
+    return matrix
+
+
+def names(count):
+    return [
+        f"class {index}, of some length" if index % 7 == 3 else f"c{index}"
+        for index in range(count)
+    ]
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+@pytest.mark.parametrize(
+    ("classes", "absent"), [(1, ()), (1, (0,)), (8, ()), (8, (2, 5)), (33, ()), (171, (0, 170))]
+)
+def test_files_are_whole(tmp_path, classes, absent):
+    matrix = confusion(classes, absent)
+    written = write_evaluation(matrix, names(classes), tmp_path / "new" / "folder")
+    assert [path.name for path in written] == ["confusion.csv", "confusion.png", "per_class.png"]
+    for path in written[1:]:
+        with Image.open(path) as picture:
+            picture.load()
+            width, height = picture.size
+            colors = picture.convert("RGB").reduce(3).getcolors(2**24)
+        assert min(width, height) >= 200
+        assert max(width, height) <= 8000
+        assert len(colors) > 20
+    with written[0].open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[0][1:] == [row[0] for row in rows[1:]] == names(classes)
+    assert [[int(cell) for cell in row[1:]] for row in rows[1:]] == matrix.counts.tolist()
+
+
+def test_any_class_name_can_be_shown(tmp_path):
+    classes = ["a $ and b", "$x^2", r"$\no such formula$", 'quoted "name", comma', "ü/ä", " "]
+    write_evaluation(confusion(6), classes, tmp_path)
+    ticks = confusion_figure(confusion(6), classes).axes[0].get_yticklabels()
+    assert [tick.get_text() for tick in ticks] == classes
+
+
+def test_shares_are_of_the_true_class():
+    matrix = ConfusionMatrix(3)
+    matrix.counts = torch.tensor([[75, 25, 0], [0, 0, 0], [1, 0, 999]])
+    figure = confusion_figure(matrix, ["sky", "sea", "tree"])
+    shown = figure.axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown[0], [75, 25, 0])
+    assert np.ma.getmaskarray(shown)[1].all()  # nothing is known of what does not occur
+    colors = figure.axes[0].images[0].to_rgba(shown)
+    assert colors[1, 0, 3] == 1
+    assert (colors[1, 0] != colors[0, 2]).any()  # and that is not 0 %
+    assert texts(figure) == ["75", "25", "100"]
+
+
+def test_classes_come_best_first_and_the_absent_last():
+    matrix = ConfusionMatrix(4)
+    matrix.counts = torch.tensor([[50, 0, 50, 0], [0, 0, 0, 0], [0, 0, 100, 0], [0, 100, 0, 0]])
+    figure = per_class_figure(matrix, ["half", "never", "good", "lost"])
+    axes = figure.axes[0]
+    from_above = [tick.get_text() for tick in axes.get_yticklabels()][::-1]
+    assert from_above == ["good", "half", "lost", "never"]
+    assert axes.get_title() == "PPA 50.0   CAA 50.0   mIoU 38.9"
+    said = texts(figure)
+    column = said.index("IoU")
+    assert said[column + 1 : column + 5] == ["n/a", "0.0", "50.0", "66.7"]
+    column = said.index("acc.")
+    assert said[column + 1 : column + 5] == ["n/a", "0.0", "50.0", "100.0"]
+    assert said[-1] == "does not occur"
+
+
+def test_nothing_labelled_is_said():
+    figure = per_class_figure(ConfusionMatrix(2), ["a", "b"])
+    assert figure.axes[0].get_title() == "PPA n/a   CAA n/a   mIoU n/a"
+
+
+def overlapping(artists, renderer):
+    boxes = [artist.get_window_extent(renderer) for artist in artists]
+    return [
+        (a.get_text(), b.get_text())
+        for index, (a, first) in enumerate(zip(artists, boxes, strict=True))
+        for b, second in list(zip(artists, boxes, strict=True))[index + 1 :]
+        if first.overlaps(second)
+    ]
+
+
+@pytest.mark.parametrize("draw", [confusion_figure, per_class_figure])
+@pytest.mark.parametrize("classes", [1, 8, 33])
+def test_no_text_lies_over_another_or_beyond_the_edge(draw, classes):
+    figure = draw(confusion(classes, range(classes // 8)), names(classes))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    axes = figure.axes[0]
+    written = [
+        axes.title,
+        axes.xaxis.label,
+        axes.yaxis.label,
+        *axes.get_xticklabels(),
+        *axes.get_yticklabels(),
+        *axes.texts,
+    ]
+    written = [text for text in written if text.get_text()]
+    assert overlapping(written, renderer) == []
+    for text in written:
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert box.y1 <= figure.bbox.y1, text
+
+
+def test_a_comparison_shows_every_run_and_every_pair():
+    """Two variants, two folds of two seeds; one pair is missing."""
+    none = {(fold, seed): 70.0 + fold + seed for fold in (1, 2) for seed in (0, 1)}
+    sca = {run: value + 2 for run, value in none.items() if run != (2, 1)}
+    figure = comparison_figure(
+        {"none": none, "sca:$x$=1": sca},
+        means={"none": (72, 71, 73), "sca:$x$=1": (74, 73, 75)},
+        differences={"sca:$x$=1": (2, 1.5, 2.5)},
+    )
+    runs, pairs = figure.axes
+    points = [line for line in runs.lines if line.get_marker() == "o"]
+    assert [sorted(line.get_ydata()) for line in points] == [[71, 72, 72, 73], [73, 74, 74]]
+    (own,) = (line for line in pairs.lines if line.get_marker() == "o")
+    assert list(own.get_ydata()) == [2, 2, 2]
+    assert [text.get_text() for text in pairs.texts] == ["+2.00"]
+    assert pairs.get_ylabel() == "mIoU against none"
+    FigureCanvasAgg(figure).draw()  # a name is no formula
+
+
+def test_one_variant_is_compared_with_nothing():
+    figure = comparison_figure(
+        {"sca": {(None, 0): 70.0}}, means={"sca": (70, 70, 70)}, differences={}
+    )
+    assert len(figure.axes) == 1
