@@ -90,14 +90,19 @@ class Scores:
         width = max(len(name) for name in [*names, "class"])
         lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
         for name, accuracy, iou in zip(names, self.accuracies, self.ious, strict=True):
-            lines.append(f"{name:<{width}}  {_percent(accuracy):>8}  {_percent(iou):>6}")
+            lines.append(f"{name:<{width}}  {percent(accuracy):>8}  {percent(iou):>6}")
         lines.append("")
         lines.append(
-            f"PPA/aAcc {_percent(self.pixel_accuracy)}   "
-            f"CAA/mAcc {_percent(self.class_accuracy)}   mIoU {_percent(self.mean_iou)}"
+            f"PPA/aAcc {percent(self.pixel_accuracy)}   "
+            f"CAA/mAcc {percent(self.class_accuracy)}   mIoU {percent(self.mean_iou)}"
         )
         return "\n".join(lines)
 
 
-def _percent(share: float) -> str:
-    return "n/a" if share != share else f"{100 * share:.1f}"
+def percent(share: float, digits: int = 1) -> str:
+    """Format a share of 1 in percent, without the sign; NaN is n/a.
+
+    >>> percent(0.7354)
+    '73.5'
+    """
+    return "n/a" if share != share else f"{100 * share:.{digits}f}"
