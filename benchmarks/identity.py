@@ -26,7 +26,7 @@ from torch import Tensor
 import scaseg
 from scaseg.config.run import DataConfig
 from scaseg.data.build import build_dataset
-from scaseg.data.transforms import Fit, generator
+from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.io.table import write_rows
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.dependency import PredictedDependency
@@ -81,7 +81,7 @@ def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Photograph], tu
     model = scaseg.create_model("vgg16", "none", "light", classes=8, backbone_weights=weights)
     found = []
     for index in range(min(TRAINED + KEPT, len(samples))):
-        sample = Fit(SIZE, SIZE)(samples[index], generator(0, 0, index))
+        sample = ResizeToFit(SIZE, SIZE)(samples[index], generator(0, 0, index))
         example = scaseg.data.normalize(sample, model.config.mean, model.config.std)
         pixels = example.image.unsqueeze(0)
         height, width = (side // 8 for side in pixels.shape[-2:])

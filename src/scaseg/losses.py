@@ -1,12 +1,11 @@
-"""What training lowers: losses over scores (B, classes, H, W) and labels (B, H, W).
+"""Losses over scores (B, classes, H, W) and labels (B, H, W), and weights of the classes in them.
 
-Every loss leaves unlabelled pixels out, and a batch without a labelled pixel costs 0 and moves
-nothing. Scores are taken to float32 first: a log of a sum of exponentials wants it.
+Every loss leaves unlabelled pixels out; a batch without a labelled pixel costs 0 and has zero
+gradients. Scores are converted to float32 first, which a log of a sum of exponentials needs.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,12 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORE = 255
+from scaseg.errors import UserError
+
+IGNORE = 255  # ignore_index: the label of an unlabelled pixel
+FREQUENT_SHARE = 0.85
 Loss = Callable[..., Tensor]
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Mean of -log p(true class), each pixel weighted by its class: the paper's."""
+    """Mean of -log p(true class), each pixel weighted by its class, as in the paper."""
     cost = F.cross_entropy(
         scores.float(), labels, weight=weights, ignore_index=IGNORE, reduction="sum"
     )
@@ -29,12 +31,12 @@ def cross_entropy(scores: Tensor, labels: Tensor, weights: Tensor | None = None)
 def focal(
     scores: Tensor, labels: Tensor, weights: Tensor | None = None, *, gamma: float = 2.0
 ) -> Tensor:
-    """Cross-entropy in which pixels that are right already count less: (1 - p)^gamma.
+    """Cross-entropy with each pixel scaled by (1 - p)^gamma, so that easy pixels count less.
 
     Lin et al., "Focal loss for dense object detection".
     """
     log_p = -_pixel_costs(scores, labels)  # (B, H, W); 0 where unlabelled
-    # never 0: below gamma = 1 the power has no slope there, and one sure pixel would make NaN
+    # never 0: below gamma = 1 the power has no slope there, and one certain pixel would give NaN
     cost = (-torch.expm1(log_p)).clamp(min=1e-12).pow(gamma) * -log_p
     if weights is not None:
         cost = cost * _pixel_weights(labels, weights)
@@ -48,10 +50,10 @@ def dice(
     *,
     cross_entropy_share: float = 0.5,
 ) -> Tensor:
-    """1 - the overlap of each class that occurs in the batch, mixed with cross-entropy.
+    """1 - the Dice overlap of each class in the batch, averaged, mixed with cross-entropy.
 
-    Milletari et al., "V-Net". Alone (cross_entropy_share=0) it starts slowly: far from the truth
-    its gradient is small.
+    Milletari et al., "V-Net". Alone (cross_entropy_share=0) it starts slowly: its gradient is
+    small where the scores are far off.
     """
     labelled = labels != IGNORE
     truth = F.one_hot(labels.masked_fill(~labelled, 0), scores.shape[1]).movedim(-1, 1)
@@ -73,9 +75,9 @@ def ohem(
     threshold: float = 0.7,
     keep: float = 0.1,
 ) -> Tensor:
-    """Cross-entropy over the hard pixels alone: true class under `threshold`, at least `keep`.
+    """Cross-entropy over hard pixels only: those whose true class has p below `threshold`.
 
-    `keep`: the share of the labelled pixels that count in any case, the hardest first.
+    `keep`: the share of the labelled pixels that counts in any case, the hardest first.
     Shrivastava et al., "Training region-based object detectors with online hard example mining".
     """
     labelled = labels != IGNORE
@@ -83,7 +85,7 @@ def ohem(
     with torch.no_grad():
         hardness = cost.masked_fill(~labelled, -torch.inf).flatten()
         least = (min(keep, 1) * labelled.sum()).ceil().long()
-        # the hardness of the last pixel that counts in any case
+        # the cost of the easiest pixel that counts in any case
         border = hardness.sort(descending=True).values[(least - 1).clamp(min=0)]
         hard = labelled & (cost >= torch.minimum(border, -torch.tensor(threshold).log().to(border)))
         share = hard.float() if weights is None else hard * _pixel_weights(labels, weights)
@@ -109,17 +111,14 @@ def _pixel_weights(labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def _total_weight(labels: Tensor, weights: Tensor | None) -> Tensor:
-    """The sum of all pixels' weights, never 0: 0 / 0 would poison the weights."""
+    """The sum of all pixels' weights, never 0: 0 / 0 would turn the network's weights into NaN."""
     if weights is None:
         return (labels != IGNORE).sum().clamp(min=1)
     return _pixel_weights(labels, weights).sum().clamp(min=1e-6)
 
 
-FREQUENT_SHARE = 0.85
-
-
 class ClassWeights(NamedTuple):
-    """What each class weighs in the loss, and the frequency that separates rare from frequent."""
+    """The weight of each class in the loss, and the frequency below which a class is rare."""
 
     weights: tuple[float, ...]
     eta: float
@@ -131,17 +130,15 @@ def paper_class_weights(pixels: Sequence[int]) -> ClassWeights:
     eta by the 85 % / 15 % rule, in our reading: sort the classes by frequency; the frequent ones
     are those that together make 85 % of the labelled pixels (the one that crosses 85 % counts as
     frequent), and eta is the frequency of the last of them. So frequent classes weigh 1 or less,
-    rare ones 2, 4, ... Classes that never occur weigh 0: no pixel could be theirs.
+    rare ones 2, 4, ... Classes that never occur weigh 0.
 
     >>> paper_class_weights([600, 300, 90, 9, 1])  # the second class crosses 85 %: eta = 0.3
     ClassWeights(weights=(1.0, 1.0, 2.0, 4.0, 8.0), eta=0.3)
     """
     total = _total(pixels)
-    reached = 0
-    eta_count = 0
-    for count in sorted(pixels, reverse=True):
-        reached += count
-        eta_count = count
+    reached = eta_count = 0
+    for eta_count in sorted(pixels, reverse=True):
+        reached += eta_count
         if reached >= FREQUENT_SHARE * total:
             break
     weights = tuple(0.0 if count == 0 else 2.0 ** _ceil_log10(eta_count, count) for count in pixels)
@@ -160,24 +157,17 @@ def inverse_class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
 
 def _total(pixels: Sequence[int]) -> int:
     if any(count < 0 for count in pixels):
-        raise ValueError(f"pixels has a negative count ({min(pixels)}); count labelled pixels")
+        raise UserError("pixels", f"a negative count ({min(pixels)})", "count labelled pixels")
     if not any(pixels):
-        raise ValueError("pixels has no labelled pixel at all; there is nothing to weigh")
+        raise UserError("pixels", "no labelled pixel at all", "there is nothing to weigh")
     return sum(pixels)
 
 
 def _ceil_log10(numerator: int, denominator: int) -> int:
     """ceil(log10(numerator / denominator)) in whole numbers: 1000 / 1 must give 3, not 4."""
-    exponent = math.ceil(math.log10(numerator / denominator))
-    while exponent > -400 and _at_most_power(numerator, denominator, exponent - 1):
-        exponent -= 1
-    while not _at_most_power(numerator, denominator, exponent):
-        exponent += 1
+    exponent = 0
+    while numerator > denominator:  # above 10^0: the smallest power that is not exceeded
+        denominator, exponent = 10 * denominator, exponent + 1
+    while 10 * numerator <= denominator:  # at or below the power before
+        numerator, exponent = 10 * numerator, exponent - 1
     return exponent
-
-
-def _at_most_power(numerator: int, denominator: int, exponent: int) -> bool:
-    """numerator / denominator <= 10^exponent, without rounding."""
-    if exponent >= 0:
-        return numerator <= denominator * 10**exponent
-    return numerator * 10**-exponent <= denominator

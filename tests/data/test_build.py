@@ -6,7 +6,7 @@ from scaseg.config.run import AugmentConfig, DataConfig
 from scaseg.data.build import DATASETS, build_dataset, build_transforms
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.sample import Sample, collate, normalize
-from scaseg.data.transforms import apply, generator
+from scaseg.data.transforms import Compose, generator
 
 
 def kinds(**options):
@@ -16,17 +16,23 @@ def kinds(**options):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, ["RandomFlip"]),
+        ({}, ["RandomHorizontalFlip"]),
         ({"flip": 0}, []),
-        ({"contrast": 0.1}, ["RandomFlip", "ColourJitter"]),
-        ({"fit": (32, 32)}, ["RandomFlip", "Fit", "Pad"]),
-        ({"crop": (32, 32)}, ["RandomFlip", "RandomCrop"]),
-        ({"scale": (0.5, 2)}, ["RandomFlip", "RandomScale"]),
-        ({"fit": (32, 32), "scale": (0.5, 2)}, ["RandomFlip", "Fit", "RandomScale"]),
-        ({"fit": (32, 32), "crop": (16, 16)}, ["RandomFlip", "Fit", "RandomCrop"]),
+        ({"contrast": 0.1}, ["RandomHorizontalFlip", "ColorJitter"]),
+        ({"fit": (32, 32)}, ["RandomHorizontalFlip", "ResizeToFit", "Pad"]),
+        ({"crop": (32, 32)}, ["RandomHorizontalFlip", "RandomCrop"]),
+        ({"scale": (0.5, 2)}, ["RandomHorizontalFlip", "RandomResize"]),
+        (
+            {"fit": (32, 32), "scale": (0.5, 2)},
+            ["RandomHorizontalFlip", "ResizeToFit", "RandomResize"],
+        ),
+        (
+            {"fit": (32, 32), "crop": (16, 16)},
+            ["RandomHorizontalFlip", "ResizeToFit", "RandomCrop"],
+        ),
         (
             {"brightness": 1, "fit": (32, 32), "scale": (0.5, 2), "crop": (16, 16)},
-            ["RandomFlip", "ColourJitter", "Fit", "RandomScale", "RandomCrop"],
+            ["RandomHorizontalFlip", "ColorJitter", "ResizeToFit", "RandomResize", "RandomCrop"],
         ),
     ],
 )
@@ -45,7 +51,7 @@ def test_transforms_get_what_the_recipe_says():
         crop=(9, 10),
     )
     flip, jitter, fit, scale, crop = build_transforms(config)
-    assert flip.probability == 0.25
+    assert flip.p == 0.25
     assert (jitter.brightness, jitter.contrast, jitter.saturation) == (0.1, 0.2, 0.3)
     assert (fit.height, fit.width) == (30, 40)
     assert (scale.low, scale.high) == (0.5, 3)
@@ -68,7 +74,7 @@ def test_samples_have_one_size_where_fit_or_crop_says_which(options, size):
         sample = Sample(
             np.zeros((height, width, 3), np.uint8), np.zeros((height, width), np.int32), "x"
         )
-        done = apply(chain, sample, generator(0, 0, index))
+        done = Compose(chain)(sample, generator(0, 0, index))
         assert done.image.shape[:2] == done.labels.shape == size
         images = collate([normalize(done, (0.5,) * 3, (0.2,) * 3)]).images
         real = done.real_size  # nothing of it is lost, and little padding is left

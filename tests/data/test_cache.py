@@ -7,7 +7,7 @@ from PIL import Image
 
 from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.loading import EvaluationPhotographs, TrainingExamples
+from scaseg.data.loading import EvaluationDataset, TrainingDataset
 
 
 def write(root, index, seed, size=(6, 9)):
@@ -179,7 +179,7 @@ def test_loaders_take_it(root, tmp_path, cache):
     """In a process of their own, and without a warning about arrays that cannot be written."""
     for _ in range(2):
         kept = pickle.loads(pickle.dumps(cache(root, tmp_path)))
-        photograph = EvaluationPhotographs(kept)[1]
+        photograph = EvaluationDataset(kept)[1]
         np.testing.assert_array_equal(photograph.labels, FolderDataset(root)[1].labels)
-        example = TrainingExamples(kept, [], mean=(0.5,) * 3, std=(0.2,) * 3, seed=0)[0, 1]
+        example = TrainingDataset(kept, [], mean=(0.5,) * 3, std=(0.2,) * 3, seed=0)[0, 1]
         assert example.image.shape == (3, 7, 9)

@@ -8,7 +8,7 @@ import pytest
 from scaseg.cli import main
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig
-from scaseg.data.folds import deal, join, originals, split_fold
+from scaseg.data.folds import assign_folds, duplicate_groups, merge_splits, split_fold
 from scaseg.training.data import evaluation_split, open_splits
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
@@ -18,22 +18,24 @@ STANFORD = SHARED / "data" / "stanford_background"
 
 def test_every_image_is_tested_once_and_folds_are_even():
     names = [f"image{index}" for index in range(23)]
-    folds = deal(names, names, 5)
+    folds = assign_folds(names, names, 5)
     assert sorted(Counter(folds).items()) == [(1, 5), (2, 5), (3, 5), (4, 4), (5, 4)]
     # the same on every machine, whatever the order of the files
-    assert deal(names[::-1], names[::-1], 5)[::-1] == folds
+    assert assign_folds(names[::-1], names[::-1], 5)[::-1] == folds
     assert folds[:8] == [1, 5, 4, 3, 5, 3, 2, 4]
 
 
 def test_copies_stay_together_and_folds_stay_even():
     names = [f"image{index}" for index in range(20)]
     copies = [str(index // 2) if index < 6 else str(index) for index in range(20)]
-    folds = deal(names, copies, 4)
+    folds = assign_folds(names, copies, 4)
     assert set(Counter(folds).values()) == {5}
     for index in (0, 2, 4):
         assert folds[index] == folds[index + 1]
-    with pytest.raises(ValueError, match="5 folds of 1 different photographs; give fewer folds"):
-        deal(names, ["same"] * 20, 5)
+    with pytest.raises(
+        ValueError, match=r"data\.folds: 5 folds of 1 different photographs; give fewer folds"
+    ):
+        assign_folds(names, ["same"] * 20, 5)
 
 
 @pytest.fixture
@@ -117,8 +119,8 @@ def test_stanford_background_has_folds_of_143():
     train, _, _ = open_splits(config)
     test, _ = evaluation_split(config, None)
     assert (len(train), len(test)) == (572, 143)
-    everything = join([train, test])
-    copies = originals(everything)
+    everything = merge_splits([train, test])
+    copies = duplicate_groups(everything)
     assert sorted(Counter(copies).values())[-4:] == [1, 2, 2, 2]
     for fold in range(1, 6):
         parts = split_fold(everything, 5, fold, 0.1)

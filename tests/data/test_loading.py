@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from scaseg.data.loading import (
-    NOTHING,
-    EpochBatches,
-    EvaluationPhotographs,
-    OwnShare,
-    Place,
-    TrainingExamples,
+    UNLABELLED,
+    EpochBatchSampler,
+    EvaluationDataset,
+    EvaluationSampler,
+    SamplerState,
+    TrainingDataset,
 )
 from scaseg.data.sample import Sample, collate, normalize
-from scaseg.data.transforms import ColorJitter, RandomCrop, RandomFlip, RandomScale
+from scaseg.data.transforms import ColorJitter, RandomCrop, RandomHorizontalFlip, RandomResize
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
 
@@ -37,8 +37,8 @@ class Noise:
 
 
 def batches(count=10, size=3, *, seed=0, epoch=0, rank=0, processes=1):
-    place = Place(epoch, rank, processes)
-    return EpochBatches(count, size, seed=seed, place=lambda: place)
+    place = SamplerState(epoch, rank, processes)
+    return EpochBatchSampler(count, size, seed=seed, state=lambda: place)
 
 
 def order(**options):
@@ -57,7 +57,7 @@ def test_an_epoch_has_an_order_of_its_own():
 def test_the_place_is_asked_anew_each_epoch():
     """Lightning keeps one sampler for the whole run."""
     epoch = 0
-    sampler = EpochBatches(20, 4, seed=0, place=lambda: Place(epoch, 0, 1))
+    sampler = EpochBatchSampler(20, 4, seed=0, state=lambda: SamplerState(epoch, 0, 1))
     first = list(sampler)
     epoch = 1
     second = list(sampler)
@@ -92,26 +92,26 @@ def test_what_one_process_has_does_not_depend_on_the_others_batches():
 @given(st.integers(0, 30), st.integers(1, 6))
 def test_evaluation_sees_every_image_once(count, processes):
     samplers = [
-        OwnShare(count, place=lambda rank=rank: Place(0, rank, processes))
+        EvaluationSampler(count, state=lambda rank=rank: SamplerState(0, rank, processes))
         for rank in range(processes)
     ]
     shares = [list(sampler) for sampler in samplers]
     assert all(shares)  # a process without an image gets one that counts nothing
-    real = [index for share in shares for index in share if index != NOTHING]
+    real = [index for share in shares for index in share if index != UNLABELLED]
     assert sorted(real) == list(range(count))
-    assert all(share == [NOTHING] for share in shares if NOTHING in share)
+    assert all(share == [UNLABELLED] for share in shares if UNLABELLED in share)
     assert [len(sampler) for sampler in samplers] == [len(share) for share in shares]
 
 
 def test_a_photograph_that_counts_nothing_is_unlabelled():
-    photographs = EvaluationPhotographs(Noise())
-    assert photographs[NOTHING].labels.unique().tolist() == [255]
+    photographs = EvaluationDataset(Noise())
+    assert photographs[UNLABELLED].labels.unique().tolist() == [255]
     assert photographs[0].labels.unique().tolist() != [255]
 
 
 def examples(seed=3):
-    transforms = [RandomFlip(), ColorJitter(), RandomScale(0.7, 1.5), RandomCrop(16, 16)]
-    return TrainingExamples(Noise(), transforms, mean=MEAN, std=STD, seed=seed)
+    transforms = [RandomHorizontalFlip(), ColorJitter(), RandomResize(0.7, 1.5), RandomCrop(16, 16)]
+    return TrainingDataset(Noise(), transforms, mean=MEAN, std=STD, seed=seed)
 
 
 def epoch_of(workers, epoch=1):
@@ -143,7 +143,7 @@ def test_an_example_is_a_function_of_seed_epoch_and_index():
 
 
 def test_without_transforms_an_example_is_the_normalised_photograph():
-    plain = TrainingExamples(Noise(), [], mean=MEAN, std=STD, seed=0)[0, 4]
+    plain = TrainingDataset(Noise(), [], mean=MEAN, std=STD, seed=0)[0, 4]
     expected = normalize(Noise()[4], MEAN, STD)
     assert torch.equal(plain.image, expected.image)
     assert torch.equal(plain.labels, expected.labels)
@@ -158,7 +158,7 @@ def test_evaluation_sees_photographs_as_they_are(mirrored):
             image = sample.image[:, ::-1] if mirrored else sample.image  # not contiguous
             return Sample(image, sample.labels, sample.name)
 
-    photographs = EvaluationPhotographs(Mirrored())
+    photographs = EvaluationDataset(Mirrored())
     image, labels, name = photographs[2]
     assert len(photographs) == 7
     assert image.dtype == torch.uint8

@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 from scaseg.data.sample import Sample, collate, normalize
 from scaseg.data.transforms import (
     ColorJitter,
+    Compose,
     Custom,
+    Pad,
     RandomCrop,
-    RandomFlip,
-    RandomScale,
-    ResizeAndPad,
-    apply,
+    RandomHorizontalFlip,
+    RandomResize,
+    ResizeToFit,
     generator,
 )
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
 
 
 def picture(height=24, width=36):
@@ -22,6 +25,12 @@ def picture(height=24, width=36):
     labels = np.add.outer(np.arange(height) // 8, np.arange(width) // 12).astype(np.int32)
     image = np.repeat((labels * 20).astype(np.uint8)[..., None], 3, axis=2)
     return Sample(image, labels, "picture")
+
+
+def fitted(sample, height, width):
+    """The paper's 448 x 448: resized to fit, then padded."""
+    chain = Compose([ResizeToFit(height, width), Pad(height, width)])
+    return chain(sample, generator(0, 0, 0))
 
 
 def agreement(sample):
@@ -32,19 +41,19 @@ def agreement(sample):
 
 
 PIPELINES = [
-    [RandomFlip()],
-    [RandomScale(0.5, 2.0)],
+    [RandomHorizontalFlip()],
+    [RandomResize(0.5, 2.0)],
     [RandomCrop(16, 20)],
     [RandomCrop(40, 50)],
-    [ResizeAndPad(30, 30)],
-    [RandomFlip(), RandomScale(), RandomCrop(32, 32)],
+    [ResizeToFit(30, 30), Pad(30, 30)],
+    [RandomHorizontalFlip(), RandomResize(), RandomCrop(32, 32)],
 ]
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_labels_stay_with_their_pixels(pipeline):
     for index in range(20):
-        sample = apply(pipeline, picture(), generator(0, 0, index))
+        sample = Compose(pipeline)(picture(), generator(0, 0, index))
         assert sample.image.shape[:2] == sample.labels.shape
         assert agreement(sample) > 0.75  # but for filtered edges
         height, width = sample.real_size
@@ -56,11 +65,11 @@ def test_labels_stay_with_their_pixels(pipeline):
 @pytest.mark.parametrize("pipeline", [*PIPELINES, [ColorJitter()]])
 def test_reproducible_and_different(pipeline):
     def outcome(*key):
-        sample = apply(pipeline, picture(), generator(*key))
+        sample = Compose(pipeline)(picture(), generator(*key))
         return sample.image.tobytes() + sample.labels.tobytes()
 
     assert outcome(1, 2, 3) == outcome(1, 2, 3)
-    if any(isinstance(transform, ResizeAndPad) for transform in pipeline):
+    if any(isinstance(transform, ResizeToFit) for transform in pipeline):
         return
     for keys in (
         [(s, 0, 0) for s in range(20)],
@@ -74,7 +83,7 @@ def test_reproducible_and_different(pipeline):
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 60), st.integers(1, 60))
 def test_the_papers_fit_keeps_proportions(height, width, target_height, target_width):
-    sample = ResizeAndPad(target_height, target_width)(picture(height, width), generator(0, 0, 0))
+    sample = fitted(picture(height, width), target_height, target_width)
     assert sample.labels.shape == (target_height, target_width)
     rows, columns = sample.real_size
     assert rows == target_height or columns == target_width or max(rows, columns) <= 8
@@ -96,17 +105,16 @@ def test_a_callable_of_the_users_own():
 
 
 def test_what_must_come_before_padding_says_so():
-    padded = ResizeAndPad(50, 50)(picture(), generator(0, 0, 0))
-    with pytest.raises(ValueError, match="resize first"):
-        RandomScale()(padded, generator(0, 0, 0))
-    with pytest.raises(ValueError, match="flip first"):
-        RandomFlip(1.0)(padded, generator(0, 0, 0))
+    padded = fitted(picture(), 50, 50)
+    with pytest.raises(ValueError, match="resize after padding; pad last"):
+        RandomResize()(padded, generator(0, 0, 0))
+    with pytest.raises(ValueError, match="picture: RandomHorizontalFlip after padding; pad last"):
+        RandomHorizontalFlip(1.0)(padded, generator(0, 0, 0))
 
 
 def test_normalised_padding_is_zero_and_batches_know_their_sizes():
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
-    padded = normalize(ResizeAndPad(40, 40)(picture(), generator(0, 0, 0)), mean, std)
-    plain = normalize(picture(16, 50), mean, std)
+    padded = normalize(fitted(picture(), 40, 40), MEAN, STD)
+    plain = normalize(picture(16, 50), MEAN, STD)
     batch = collate([padded, plain])
     assert batch.images.shape == (2, 3, 32, 50)  # 27 rows in steps of 16
     assert batch.sizes.tolist() == [[27, 40], [16, 50]]
@@ -137,17 +145,15 @@ def test_a_batch_goes_through_the_network():
 
 
 def test_what_cannot_be_batched_says_what_to_do():
-    with pytest.raises(ValueError, match="a Sample cannot be batched; normalise it first"):
+    with pytest.raises(ValueError, match="collate: a Sample; normalize it first"):
         collate([picture()])
     with pytest.raises(ValueError, match="picture: 3 channels, but mean and std have 1 and 1"):
         normalize(picture(), (0.5,), (0.2,))
 
 
 def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.2, 0.1)
     examples = [
-        normalize(ResizeAndPad(96, 96)(picture(*size), generator(0, 0, 0)), mean, std)
-        for size in ((40, 90), (50, 96))
+        normalize(fitted(picture(*size), 96, 96), MEAN, STD) for size in ((40, 90), (50, 96))
     ]
     batch = collate(examples)
     assert batch.sizes.tolist() == [[43, 96], [50, 96]]
@@ -157,6 +163,6 @@ def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
         assert torch.equal(image, example.image[:, :64])
         assert torch.equal(labels, example.labels[:64])
         assert (example.labels[64:] == 255).all()
-    upright = normalize(ResizeAndPad(96, 96)(picture(90, 40), generator(0, 0, 0)), mean, std)
+    upright = normalize(fitted(picture(90, 40), 96, 96), MEAN, STD)
     assert collate([examples[0], upright]).images.shape == (2, 3, 96, 96)
-    assert collate([normalize(picture(21, 50), mean, std)]).images.shape == (1, 3, 21, 50)
+    assert collate([normalize(picture(21, 50), MEAN, STD)]).images.shape == (1, 3, 21, 50)

@@ -10,7 +10,7 @@ from torch import nn
 from scaseg import create_model
 from scaseg.config.model import ModelConfig
 from scaseg.data.sample import Sample, normalize
-from scaseg.data.transforms import Fit, generator
+from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.inference.test_time import TestTimeAugmentation, score
 from scaseg.inference.window_grid import slices
 from scaseg.models.segmenter import Segmenter
@@ -141,7 +141,7 @@ def test_photographs_are_resized_as_in_training():
     score(model, image)
     sample = Sample(image.permute(1, 2, 0).numpy().copy(), np.zeros((60, 80), np.int32), "x")
     trained = normalize(
-        Fit(32, 32)(sample, generator(0, 0, 0)), model.config.mean, model.config.std
+        ResizeToFit(32, 32)(sample, generator(0, 0, 0)), model.config.mean, model.config.std
     ).image
     worst = ((seen[0][0] - trained).abs() * torch.tensor(model.config.std).view(-1, 1, 1)).max()
     assert worst < 1 / 255

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from scaseg.data.loading import TrainingExamples
+from scaseg.data.loading import TrainingDataset
 from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
 from scaseg.training.checkpoints import KeepLast
 from scaseg.training.module import SegmentationModule
@@ -116,13 +116,13 @@ def test_a_continued_run_reads_only_what_is_left(scenes, tmp_path, monkeypatch):
     at_batches(monkeypatch, [(2, 4)], cut)
     with pytest.raises(RuntimeError, match="epoch 3, step 17"):
         train(run, tmp_path / "run", quiet=True)
-    seen, read = [], TrainingExamples.__getitem__
+    seen, read = [], TrainingDataset.__getitem__
 
     def remember(self, key):
         seen.append(key)
         return read(self, key)
 
-    monkeypatch.setattr(TrainingExamples, "__getitem__", remember)
+    monkeypatch.setattr(TrainingDataset, "__getitem__", remember)
     train(run, tmp_path / "run", resume=True, quiet=True)
     assert [epoch for epoch, _ in seen] == [2] * 4  # two batches of two
 

@@ -241,15 +241,15 @@ def test_other_data_without_lists_are_judged_whole(scenes, tmp_path):
 
 
 def test_every_epoch_has_its_own_order_and_nothing_is_left_out(scenes, monkeypatch):
-    from scaseg.data.loading import TrainingExamples
+    from scaseg.data.loading import TrainingDataset
 
-    seen, read = [], TrainingExamples.__getitem__
+    seen, read = [], TrainingDataset.__getitem__
 
     def remember(self, key):
         seen.append(key)
         return read(self, key)
 
-    monkeypatch.setattr(TrainingExamples, "__getitem__", remember)
+    monkeypatch.setattr(TrainingDataset, "__getitem__", remember)
     keys = {"data__limit": 7, "data__val": "null", "training__calibrate": "false"}
     train(settings(scenes, training__epochs=2, **keys), None, quiet=True)
     orders = [[index for epoch, index in seen if epoch == number] for number in (0, 1)]

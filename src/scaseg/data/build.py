@@ -74,14 +74,14 @@ def build_transforms(config: AugmentConfig) -> list[transforms.Transform]:
     """What happens to a training sample; all batches have one size where fit or crop says which."""
     chain: list[transforms.Transform] = []
     if config.flip:
-        chain.append(transforms.RandomFlip(config.flip))
+        chain.append(transforms.RandomHorizontalFlip(config.flip))
     if config.brightness or config.contrast or config.saturation:
         jitter = transforms.ColorJitter(config.brightness, config.contrast, config.saturation)
         chain.append(jitter)
     if config.fit is not None:
-        chain.append(transforms.Fit(*config.fit))
+        chain.append(transforms.ResizeToFit(*config.fit))
     if config.scale is not None:
-        chain.append(transforms.RandomScale(*config.scale))
+        chain.append(transforms.RandomResize(*config.scale))
     if config.crop is not None:
         chain.append(transforms.RandomCrop(*config.crop))
     elif config.fit is not None and config.scale is None:

@@ -1,4 +1,4 @@
-"""Keeping decoded images: in memory, or on disk as arrays that are mapped, not read."""
+"""Caches of decoded images: in memory, or on disk as memory-mapped arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.sample import Sample
+from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
 
 
 class RamCache:
-    """A data set decoded once, before the loaders start: their processes share the memory."""
+    """A dataset decoded once, before the loaders start: their processes share the memory.
+
+    room: bytes that are free; UserError where the images would take more than 80 % of them.
+    """
 
     def __init__(
         self, dataset: LabelledImages, *, workers: int = 4, room: int | None = None
@@ -24,9 +28,11 @@ class RamCache:
         self.dataset = dataset
         needed = _bytes_needed(dataset)
         if room is not None and needed > 0.8 * room:
-            raise ValueError(
-                f"data.cache: ram: the decoded images take about {needed / 2**30:.1f} GiB and "
-                f"{room / 2**30:.1f} GiB are free; use disk or none"
+            raise UserError(
+                "data.cache",
+                f"ram: the decoded images take about {needed / 2**30:.1f} GiB and "
+                f"{room / 2**30:.1f} GiB are free",
+                "use disk or none",
             )
         with ThreadPoolExecutor(workers) as pool:
             self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
@@ -40,9 +46,9 @@ class RamCache:
 
 
 class DiskCache:
-    """A data set whose decoded images are kept in a folder as they are first read.
+    """A dataset whose decoded images are kept in a folder as they are first read.
 
-    A file that has changed since, or other label options, make another entry.
+    The key is the dataset's fingerprint: a changed file or other label options are another entry.
     """
 
     def __init__(self, dataset: LabelledImages, folder: str | Path) -> None:
@@ -55,19 +61,15 @@ class DiskCache:
 
     def __getitem__(self, index: int) -> Sample:
         key = hashlib.sha256(self.dataset.fingerprint(index).encode()).hexdigest()[:32]
-        place = self.folder / key
-        images, labels = place.with_suffix(".image.npy"), place.with_suffix(".labels.npy")
+        paths = [self.folder / f"{key}.{part}.npy" for part in ("image", "labels")]
         try:
             # mapped copy-on-write: a transform that writes must not write into the cache
-            return Sample(
-                open_memmap(images, mode="c"),
-                open_memmap(labels, mode="c"),
-                self.dataset.names[index],
-            )
+            image, labels = (open_memmap(path, mode="c") for path in paths)
+            return Sample(image, labels, self.dataset.names[index])
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
-            _write(images, sample.image)
-            _write(labels, sample.labels)
+            _write(paths[0], sample.image)
+            _write(paths[1], sample.labels)
             return sample
 
 
@@ -78,7 +80,7 @@ def _write(path: Path, array: NDArray[np.generic]) -> None:
 
 
 def _bytes_needed(dataset: LabelledImages) -> int:
-    """Estimate from the sizes of up to 64 photographs: 3 bytes of colour, 4 of label a pixel."""
+    """Estimate from the sizes of up to 64 images: 3 bytes of colour, 4 of label a pixel."""
     chosen = range(0, len(dataset), max(1, len(dataset) // 64))
     pixels = sum(np.prod(dataset.size(index)) for index in chosen)
     return int(7 * pixels / max(1, len(chosen)) * len(dataset))

@@ -1,30 +1,30 @@
-"""Cross-validation: every photograph is tested once, by a network that never saw it or a copy."""
+"""Cross-validation: every image is tested once, by a network that never saw it or a copy of it."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.datasets.paired import PairedDataset
+from scaseg.errors import UserError
 from scaseg.io.paths import open_regular
 
 Images = TypeVar("Images", bound=LabelledImages)
 
 
 class Fold(NamedTuple):
-    """Which images of a data set train, validate and test in one fold."""
+    """Indices of the images that train, validate and test in one fold."""
 
     train: list[int]
     val: list[int]
     test: list[int]
 
 
-def join(parts: Sequence[Images]) -> Images:
-    """All images of several splits, each once, in the order of their names."""
+def merge_splits(parts: Sequence[Images]) -> Images:
+    """Return all images of several splits, each once, in the order of their names."""
     whole = parts[0].subset(range(len(parts[0])))
     if isinstance(whole, PairedDataset):
         pairs = {pair.image: pair for part in parts for pair in part.pairs}  # type: ignore[attr-defined]
@@ -32,42 +32,39 @@ def join(parts: Sequence[Images]) -> Images:
     return whole
 
 
-def originals(dataset: LabelledImages) -> list[str]:
-    """What each image is a copy of: equal for files that are the same byte for byte."""
+def duplicate_groups(dataset: LabelledImages) -> list[str]:
+    """Return a key for each image, equal for files that are the same byte for byte."""
     if not isinstance(dataset, PairedDataset):
         return [dataset.fingerprint(index) for index in range(len(dataset))]
-    paths = [pair.image for pair in dataset.pairs]
-    sizes = [path.stat().st_size for path in paths]
-    shared = Counter(sizes)  # a file that is alone in its size is nobody's copy: not read
-    return [
-        _digest(path) if shared[size] > 1 else str(path)
-        for path, size in zip(paths, sizes, strict=True)
-    ]
+    keys = [str(pair.image) for pair in dataset.pairs]
+    sizes = [pair.image.stat().st_size for pair in dataset.pairs]
+    shared = Counter(sizes)
+    for index, pair in enumerate(dataset.pairs):
+        if shared[sizes[index]] > 1:  # a file that is alone in its size has no copy: not read
+            with open_regular(pair.image) as file:
+                keys[index] = hashlib.sha256(file.read()).hexdigest()
+    return keys
 
 
-def _digest(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.sha256(file.read()).hexdigest()
+def assign_folds(names: Sequence[str], groups: Sequence[str], folds: int) -> list[int]:
+    """Return the fold of each image, 1, 2, ...: the same on every machine, sizes nearly equal.
 
+    Images are taken in the order of their names' SHA-256, as good as random, and each goes to the
+    smallest fold. Those of one group (copies of one photograph) stay together, and come first.
 
-def deal(names: Sequence[str], copies: Sequence[str], folds: int) -> list[int]:
-    """The fold of each image, 1, 2, ...: the same on every machine, sizes as even as they can be.
-
-    Images come in the order of their names' SHA-256, which is no order at all, and each goes to the
-    smallest fold; copies of one photograph go together, and first.
-
-    >>> deal(["a", "b", "c", "d"], ["x", "y", "x", "z"], 2)
+    >>> assign_folds(["a", "b", "c", "d"], ["x", "y", "x", "z"], 2)
     [1, 2, 1, 2]
     """
-    groups: dict[str, list[int]] = {}
-    for index, copy in enumerate(copies):
-        groups.setdefault(copy, []).append(index)
+    members: dict[str, list[int]] = {}
+    for index, key in enumerate(groups):
+        members.setdefault(key, []).append(index)
     digests = [hashlib.sha256(name.encode()).hexdigest() for name in names]
     order = sorted(
-        groups.values(), key=lambda group: (-len(group), min(digests[index] for index in group))
+        members.values(), key=lambda group: (-len(group), min(digests[index] for index in group))
     )
     if len(order) < folds:
-        raise ValueError(f"{folds} folds of {len(order)} different photographs; give fewer folds")
+        problem = f"{folds} folds of {len(order)} different photographs"
+        raise UserError("data.folds", problem, "give fewer folds")
     sizes = [0] * folds
     found = [0] * len(names)
     for group in order:
@@ -79,14 +76,14 @@ def deal(names: Sequence[str], copies: Sequence[str], folds: int) -> list[int]:
 
 
 def split_fold(dataset: LabelledImages, folds: int, fold: int, hold_out: float) -> Fold:
-    """Test on fold number `fold`, train on the rest, of which a share is kept for validation."""
-    copies = originals(dataset)
-    places = deal(dataset.names, copies, folds)
-    test = [index for index, place in enumerate(places) if place == fold]
-    rest = [index for index, place in enumerate(places) if place != fold]
-    kept = {copies[rest[place]] for place in held_out(len(rest), hold_out)}
-    val = [index for index in rest if copies[index] in kept]
-    train = [index for index in rest if copies[index] not in kept]
+    """Test on fold number `fold` and train on the rest, less a share held out for validation."""
+    groups = duplicate_groups(dataset)
+    numbers = assign_folds(dataset.names, groups, folds)
+    test = [index for index, number in enumerate(numbers) if number == fold]
+    rest = [index for index, number in enumerate(numbers) if number != fold]
+    kept = {groups[rest[place]] for place in held_out(len(rest), hold_out)}
+    val = [index for index in rest if groups[index] in kept]
+    train = [index for index in rest if groups[index] not in kept]
     return Fold(train, val, test)
 
 

@@ -1,12 +1,13 @@
-"""Which sample comes when: the order of an epoch, its share for each process, its batches.
+"""Datasets and samplers for torch's DataLoader: the order of an epoch, its share for each process.
 
-Everything is a function of (seed, epoch, index), so an epoch is the same in any number of loader
-workers, and a run that is continued sees what it would have seen.
+Everything is a function of (seed, epoch, index), so an epoch is the same for any number of loader
+workers, and a run that is continued sees the batches it would have seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,128 +16,117 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from scaseg.data.sample import IGNORE, Example, Sample, normalize
-from scaseg.data.transforms import Transform, apply, generator
+from scaseg.data.transforms import Compose, Transform, generator
+
+UNLABELLED = -1  # the index of an image whose labels are all IGNORE
 
 
 class Samples(Protocol):
-    """What a data set is to a loader."""
+    """What a loader needs of a dataset."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Sample: ...
 
 
-class Place(NamedTuple):
-    """Where a process stands: the epoch, which of how many processes it is, batches it has had."""
+class SamplerState(NamedTuple):
+    """The position of a process in a run; batches_done: of this epoch, before it was continued."""
 
     epoch: int
     rank: int
-    processes: int
-    done: int = 0
+    world_size: int
+    batches_done: int = 0
 
 
-class TrainingExamples:
-    """Samples as the network wants them, augmented; indexed by (epoch, index)."""
+@dataclass
+class TrainingDataset:
+    """Augmented and normalized examples, indexed by (epoch, index)."""
 
-    def __init__(
-        self,
-        samples: Samples,
-        transforms: Sequence[Transform],
-        *,
-        mean: Sequence[float],
-        std: Sequence[float],
-        seed: int,
-    ) -> None:
-        self.samples = samples
-        self.transforms = tuple(transforms)
-        self.mean, self.std = tuple(mean), tuple(std)
-        self.seed = seed
+    samples: Samples
+    transforms: Sequence[Transform]
+    mean: Sequence[float]
+    std: Sequence[float]
+    seed: int
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, key: tuple[int, int]) -> Example:
         epoch, index = key
-        random = generator(self.seed, epoch, index)
-        sample = apply(self.transforms, self.samples[index], random)
+        sample = Compose(self.transforms)(self.samples[index], generator(self.seed, epoch, index))
         return normalize(sample, self.mean, self.std)
 
 
-class EpochBatches(Sampler[list[tuple[int, int]]]):
+@dataclass
+class EpochBatchSampler(Sampler[list[tuple[int, int]]]):
     """Batches of (epoch, index) for one process, in an order drawn for each epoch.
 
     All processes get the same number of batches, or one would wait for the others for ever: the
     first images of the epoch fill up where the number of images is not divisible. The last batch
-    may be smaller, no image is left out. `place` is asked at the start of every epoch; the batches
-    of this epoch that are done are left out, and nothing of them is read.
+    may be smaller, no image is left out. `state` is called at the start of every epoch; the
+    batches of this epoch that are done are left out, and nothing of them is read.
     """
 
-    def __init__(
-        self, count: int, batch_size: int, *, seed: int, place: Callable[[], Place]
-    ) -> None:
-        self.count = count
-        self.batch_size = batch_size
-        self.seed = seed
-        self.place = place
+    count: int
+    batch_size: int
+    seed: int
+    state: Callable[[], SamplerState]
 
     def __len__(self) -> int:
-        share = -(-self.count // self.place().processes)
+        share = -(-self.count // self.state().world_size)
         return -(-share // self.batch_size)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        epoch, rank, processes, done = self.place()
+        epoch, rank, world_size, done = self.state()
         order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
-        share = -(-self.count // processes)
-        own = np.resize(order, share * processes)[rank::processes]
+        share = -(-self.count // world_size)
+        own = np.resize(order, share * world_size)[rank::world_size]
         for start in range(done * self.batch_size, share, self.batch_size):
             yield [(epoch, int(index)) for index in own[start : start + self.batch_size]]
 
 
-NOTHING = -1  # the index of a photograph that counts nothing
-
-
-class Photograph(NamedTuple):
-    """A photograph (C, H, W) uint8 and its labels (H, W) int64, both as they are on disk."""
+class EvaluationExample(NamedTuple):
+    """An image (C, H, W) uint8 and its labels (H, W) int64, both at their size on disk."""
 
     image: Tensor
     labels: Tensor
     name: str
 
 
-class EvaluationPhotographs:
-    """Photographs one by one, at their own size: metrics are counted at the label's resolution."""
+@dataclass
+class EvaluationDataset:
+    """Images one by one, at their own size: metrics are counted at the labels' resolution."""
 
-    def __init__(self, samples: Samples) -> None:
-        self.samples = samples
+    samples: Samples
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> Photograph:
+    def __getitem__(self, index: int) -> EvaluationExample:
         sample = self.samples[max(0, index)]
-        if index == NOTHING:
+        if index == UNLABELLED:
             sample.labels[:] = IGNORE
         image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1)
-        return Photograph(image, torch.from_numpy(sample.labels).long(), sample.name)
+        return EvaluationExample(image, torch.from_numpy(sample.labels).long(), sample.name)
 
 
-class OwnShare(Sampler[int]):
-    """Every image once, over all processes: some processes may have one more than others.
+@dataclass
+class EvaluationSampler(Sampler[int]):
+    """Every image once over all processes; some processes may have one more than others.
 
-    A process without an image gets one without labels, that counts nothing: the others wait for it
-    at the end.
+    torch's DistributedSampler would repeat images, and count them twice. A process without an
+    image gets one without labels, because the others wait for it at the end.
     """
 
-    def __init__(self, count: int, *, place: Callable[[], Place]) -> None:
-        self.count = count
-        self.place = place
+    count: int
+    state: Callable[[], SamplerState]
 
-    def _own(self) -> Sequence[int]:
-        _, rank, processes, _ = self.place()
-        return range(rank, self.count, processes) or [NOTHING]
+    def _indices(self) -> Sequence[int]:
+        _, rank, world_size, _ = self.state()
+        return range(rank, self.count, world_size) or [UNLABELLED]
 
     def __len__(self) -> int:
-        return len(self._own())
+        return len(self._indices())
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._own())
+        return iter(self._indices())

@@ -1,4 +1,4 @@
-"""One photograph with its labels, on its way from disk to the network."""
+"""A photograph with its labels on its way from disk to the network: Sample, Example, Batch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-IGNORE = 255  # ignore_index: an unlabelled pixel
+from scaseg.errors import UserError
+from scaseg.losses import IGNORE as IGNORE  # exported: data and losses agree on it
+
+STEP = 16  # pixels: batches come in few sizes, since cuDNN searches algorithms for each new one
 
 
 @dataclass
 class Sample:
-    """A photograph (H, W, C) uint8 and its labels (H, W) int32, IGNORE where nobody labelled.
+    """A photograph (H, W, C) uint8 and its labels (H, W) int32, IGNORE where unlabelled.
 
-    `size` is the height and width of the photograph within what transforms padded, to the right
-    and below; None: all of it.
+    `size` is the (height, width) of the photograph within what transforms padded, right and
+    below; None: all of it.
     """
 
     image: NDArray[np.uint8]
@@ -35,7 +38,7 @@ class Sample:
 
 
 class Example(NamedTuple):
-    """A sample as the network wants it: image (C, H, W) float, labels (H, W) int64."""
+    """A normalized sample: image (C, H, W) float, labels (H, W) int64."""
 
     image: Tensor
     labels: Tensor
@@ -44,7 +47,7 @@ class Example(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W), labels (B, H, W), sizes (B, 2) of what is not padding."""
+    """Images (B, C, H, W), labels (B, H, W), sizes (B, 2) without padding."""
 
     images: Tensor
     labels: Tensor
@@ -53,16 +56,14 @@ class Batch(NamedTuple):
 
 
 def normalize(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
-    """Bring pixels to mean 0 and standard deviation 1; padding becomes exactly 0.
+    """Subtract the mean and divide by the standard deviation; padding becomes exactly 0.
 
     mean and std of pixels in [0, 1], as in `model.config.mean` and `model.config.std`.
     """
     channels = sample.image.shape[2]
     if len(mean) != channels or len(std) != channels:
-        raise ValueError(
-            f"{sample.name}: {channels} channels, but mean and std have {len(mean)} and {len(std)} "
-            "entries; give one for each channel"
-        )
+        problem = f"{channels} channels, but mean and std have {len(mean)} and {len(std)} entries"
+        raise UserError(sample.name, problem, "give one for each channel")
     image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1).float() / 255
     image = (image - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
     height, width = sample.real_size
@@ -72,18 +73,15 @@ def normalize(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Ex
     return Example(image, labels, (height, width), sample.name)
 
 
-STEP = 16  # pixels: batches come in few sizes, for each new one cuDNN looks for its best algorithm
-
-
 def collate(examples: Sequence[Example]) -> Batch:
-    """Bring examples to a common size, to the right and below: 0 for pixels, IGNORE for labels.
+    """Pad examples to a common size, right and below: 0 for pixels, IGNORE for labels.
 
-    The size that the largest of them needs: where all are padded, what is padding in all of them
-    is cut off, in steps of STEP. Padding is nobody's context, so it would only cost.
+    The common size is what the largest needs: padding that all examples share is cut off, in steps
+    of STEP. It is masked in the network anyway, so it would only cost time.
     """
     for example in examples:
         if not isinstance(example, Example):
-            raise ValueError(f"a {type(example).__name__} cannot be batched; normalise it first")
+            raise UserError("collate", f"a {type(example).__name__}", "normalize it first")
     height, width = (
         min(
             max(example.image.shape[1 + side] for example in examples),

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.data.sample import IGNORE, Sample
+from scaseg.errors import UserError
 
-SMALLEST = 8  # pixels a side: one neuron
+SMALLEST = 8  # pixels a side: one neuron of the feature map
 Transform = Callable[[Sample, Generator], Sample]
 
 
@@ -29,49 +30,49 @@ def generator(seed: int, epoch: int, index: int) -> Generator:
     return np.random.default_rng([seed, epoch, index])
 
 
-def apply(transforms: Sequence[Transform], sample: Sample, random: Generator) -> Sample:
+@dataclass(frozen=True)
+class Compose:
     """Apply transforms one after the other."""
-    for transform in transforms:
-        sample = transform(sample, random)
-    return sample
+
+    transforms: Sequence[Transform]
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        for transform in self.transforms:
+            sample = transform(sample, random)
+        return sample
 
 
 @dataclass(frozen=True)
-class RandomFlip:
-    """Mirror left and right, half of the time."""
+class RandomHorizontalFlip:
+    """Mirror left and right with probability `p`."""
 
-    probability: float = 0.5
+    p: float = 0.5
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        if random.random() >= self.probability:
+        if random.random() >= self.p:
             return sample
-        if sample.size not in (None, sample.labels.shape):
-            raise ValueError("RandomFlip after padding would move the padding; flip first")
+        _require_unpadded(sample, type(self).__name__)
         return replace(sample, image=sample.image[:, ::-1], labels=sample.labels[:, ::-1])
 
 
 @dataclass(frozen=True)
-class RandomScale:
-    """Enlarge or shrink by a factor drawn evenly on a logarithmic scale."""
+class RandomResize:
+    """Scale by a factor drawn from [low, high], uniformly on a logarithmic scale."""
 
     low: float = 0.75
     high: float = 2.0
 
-    def __post_init__(self) -> None:
-        if not 0 < self.low <= self.high:
-            raise ValueError(f"scales run from {self.low} to {self.high}; give 0 < low <= high")
-
     def __call__(self, sample: Sample, random: Generator) -> Sample:
         factor = float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
         height, width = sample.labels.shape
-        # a network wants a neuron at least; what is smaller than one is left to it to refuse
+        # never below one neuron; what is smaller already is left to the network to refuse
         low = min(SMALLEST, height, width)
         return resize(sample, max(low, round(height * factor)), max(low, round(width * factor)))
 
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """Cut out height x width pixels; what is missing is padded, to the right and below."""
+    """Cut out height x width pixels at random; a smaller sample is padded, right and below."""
 
     height: int
     width: int
@@ -82,12 +83,12 @@ class RandomCrop:
         left = int(random.integers(0, max(columns - self.width, 0) + 1))
         window = np.s_[top : top + self.height, left : left + self.width]
         cut = replace(sample, image=sample.image[window], labels=sample.labels[window])
-        return pad(cut, self.height, self.width)
+        return Pad(self.height, self.width)(cut, random)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Bring to the largest size within height x width, at the photograph's own proportions."""
+class ResizeToFit:
+    """Resize to the largest size within height x width that keeps the aspect ratio."""
 
     height: int = 448
     width: int = 448
@@ -98,30 +99,27 @@ class Fit:
 
 @dataclass(frozen=True)
 class Pad:
-    """Pad to at least height x width, to the right and below."""
+    """Pad to at least height x width, right and below: 0 for pixels, IGNORE for labels."""
 
     height: int = 448
     width: int = 448
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        return pad(sample, self.height, self.width)
-
-
-@dataclass(frozen=True)
-class ResizeAndPad:
-    """Fit into height x width at the photograph's own proportions, then pad: the paper's 448."""
-
-    height: int = 448
-    width: int = 448
-
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
-        fitted = Fit(self.height, self.width)(sample, random)
-        return pad(fitted, self.height, self.width)
+        rows, columns = sample.labels.shape
+        below, right = max(0, self.height - rows), max(0, self.width - columns)
+        if not below and not right:
+            return sample
+        return replace(
+            sample,
+            image=np.pad(sample.image, ((0, below), (0, right), (0, 0))),
+            labels=np.pad(sample.labels, ((0, below), (0, right)), constant_values=IGNORE),
+            size=sample.real_size,
+        )
 
 
 @dataclass(frozen=True)
 class ColorJitter:
-    """Change brightness, contrast and saturation by up to the given shares; labels stay."""
+    """Change brightness, contrast and saturation by factors of 1 ± the amount; labels stay."""
 
     brightness: float = 0.2
     contrast: float = 0.2
@@ -141,11 +139,11 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class Custom:
-    """A callable of your own: f(image=..., mask=...) -> {"image": ..., "mask": ...}.
+    """Wrap a callable f(image=..., mask=...) -> {"image": ..., "mask": ...}.
 
-    That is the convention of albumentations, whose transforms fit as they are. What it draws from
-    the global generators of Python, NumPy and torch is the same for each (seed, epoch, index), as
-    for our own; a generator that it keeps to itself is its own business.
+    This is albumentations' convention, whose transforms fit as they are. The global generators of
+    Python, NumPy and torch are seeded for each (seed, epoch, index), so what the callable draws
+    from them is reproducible; a generator of its own is not seeded.
     """
 
     function: Callable[..., dict[str, Any]]
@@ -155,16 +153,17 @@ class Custom:
             result = self.function(image=sample.image, mask=sample.labels)
         image, labels = result["image"], result["mask"]
         if image.shape[:2] != labels.shape:
-            raise ValueError(
-                f"{sample.name}: the transform made an image of {image.shape[:2]} and labels of "
-                f"{labels.shape}; both must be transformed alike"
+            raise UserError(
+                sample.name,
+                f"the transform made an image of {image.shape[:2]} and labels of {labels.shape}",
+                "both must be transformed alike",
             )
         return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Let the global generators start from a seed, and be afterwards as they were."""
+    """Seed the global generators, and restore their state afterwards."""
     kept = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
     python_random.seed(seed)
     np.random.seed(seed)
@@ -178,9 +177,9 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
-    """The largest (height, width) within a box that keeps the proportions of a size.
+    """Return the largest (height, width) within a box that keeps the aspect ratio of `size`.
 
-    A side is never shorter than one neuron is wide, where the box allows.
+    A side is at least SMALLEST, where the box allows.
     """
     factor = min(box[0] / size[0], box[1] / size[1])
     height, width = (
@@ -190,9 +189,8 @@ def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
 
 
 def resize(sample: Sample, height: int, width: int) -> Sample:
-    """Bring a sample to another size: pixels are filtered, labels are picked."""
-    if sample.size not in (None, sample.labels.shape):
-        raise ValueError("resizing after padding would blur the padding's edge; resize first")
+    """Resize to height x width: bilinear for pixels, nearest neighbour for labels."""
+    _require_unpadded(sample, "resize")
     if sample.labels.shape == (height, width):
         return sample
     image = Image.fromarray(sample.image).resize((width, height), Image.Resampling.BILINEAR)
@@ -203,19 +201,11 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
 
 
 def _nearest(before: int, after: int) -> NDArray[np.intp]:
-    """Which old pixel lies under the middle of each new one."""
+    """Return the old pixel under the middle of each new one."""
     return ((np.arange(after) + 0.5) * before / after).astype(np.intp)
 
 
-def pad(sample: Sample, height: int, width: int) -> Sample:
-    """Pad to at least height x width, to the right and below; the real size is kept."""
-    rows, columns = sample.labels.shape
-    below, right = max(0, height - rows), max(0, width - columns)
-    if not below and not right:
-        return sample
-    return replace(
-        sample,
-        image=np.pad(sample.image, ((0, below), (0, right), (0, 0))),
-        labels=np.pad(sample.labels, ((0, below), (0, right)), constant_values=IGNORE),
-        size=sample.real_size,
-    )
+def _require_unpadded(sample: Sample, transform: str) -> None:
+    """Refuse what would move the padding away from the right and bottom edge, or blur it."""
+    if sample.size not in (None, sample.labels.shape):
+        raise UserError(sample.name, f"{transform} after padding", "pad last")

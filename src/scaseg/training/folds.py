@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scaseg.config.run import DataConfig
 from scaseg.data.build import build_dataset
 from scaseg.data.datasets.base import LabelledImages
-from scaseg.data.folds import join, split_fold
+from scaseg.data.folds import merge_splits, split_fold
 
 Opened = tuple[LabelledImages, LabelledImages | None, LabelledImages]
 
@@ -27,12 +27,11 @@ def open_fold(config: DataConfig, splits: Sequence[str]) -> Opened:
             f"data.{key}: {value!r}, but with data.folds all images take part; give {fits}"
         )
     whole = config.is_generated or not splits
-    everything = join([build_dataset(config, name) for name in ([None] if whole else splits)])
+    everything = merge_splits(
+        [build_dataset(config, name) for name in ([None] if whole else splits)]
+    )
     share = 0.0 if config.val is None else config.hold_out
-    try:
-        parts = split_fold(everything, config.folds, config.fold, share)
-    except ValueError as fault:
-        raise ValueError(f"data.folds: {fault}") from fault
+    parts = split_fold(everything, config.folds, config.fold, share)
     train = everything.subset(parts.train[: config.limit])
     val = everything.subset(parts.val) if parts.val else None
     return train, val, everything.subset(parts.test)

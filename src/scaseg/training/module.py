@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.config.run import TrainingConfig
-from scaseg.data.loading import Photograph
+from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import Batch
 from scaseg.inference.test_time import TestTimeAugmentation, score
 from scaseg.metrics import ConfusionMatrix, Scores
@@ -142,7 +142,7 @@ class SegmentationModule(lightning.LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
 
-    def validation_step(self, photograph: Photograph, batch_idx: int) -> None:
+    def validation_step(self, photograph: EvaluationExample, batch_idx: int) -> None:
         probabilities = score(self.model, photograph.image, self.test_time)
         try:
             self.confusion.update(probabilities.argmax(0), photograph.labels)

@@ -11,7 +11,7 @@ import torch
 
 from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
-from scaseg.data.loading import TrainingExamples
+from scaseg.data.loading import TrainingDataset
 from scaseg.data.sample import collate
 from scaseg.models.build import USUAL_HEADS, build_model, check_model
 from scaseg.models.pretrained import HUB, check_source, load_pretrained
@@ -76,7 +76,7 @@ def build_network(
     return model, not in_head
 
 
-def calibrate_head(model: Segmenter, examples: TrainingExamples, device: str) -> None:
+def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> None:
     """Show the head a few training images, spread over the data, where it will train."""
     count = min(len(examples), CALIBRATION_IMAGES)
     chosen = [index * len(examples) // count for index in range(count)]

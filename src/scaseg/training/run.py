@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 
 from scaseg.config.recipe import save_recipe
 from scaseg.config.run import RunConfig
-from scaseg.data.loading import TrainingExamples
+from scaseg.data.loading import TrainingDataset
 from scaseg.data.transforms import Transform
 from scaseg.io.atomic import remove_leftovers
 from scaseg.io.lock import folder_lock
@@ -196,7 +196,7 @@ def _fit(
     trainer: Trainer,
     task: SegmentationModule,
     run: RunConfig,
-    examples: TrainingExamples,
+    examples: TrainingDataset,
     data: RunData,
     folder: Path | None,
     checkpoint: Path | None,

@@ -22,12 +22,12 @@ from scaseg.data.build import build_transforms
 from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets.base import LabelledImages
 from scaseg.data.loading import (
-    EpochBatches,
-    EvaluationPhotographs,
-    OwnShare,
-    Place,
+    EpochBatchSampler,
+    EvaluationDataset,
+    EvaluationSampler,
+    SamplerState,
     Samples,
-    TrainingExamples,
+    TrainingDataset,
 )
 from scaseg.data.sample import collate
 from scaseg.data.transforms import Transform
@@ -105,9 +105,9 @@ def training_examples(
     samples: Samples,
     model: ModelConfig,
     transforms: Sequence[Transform] | None = None,
-) -> TrainingExamples:
+) -> TrainingDataset:
     """Samples as this run (or transforms of the user's own) augments and the model normalises."""
-    return TrainingExamples(
+    return TrainingDataset(
         samples,
         build_transforms(run.augment) if transforms is None else transforms,
         mean=model.mean,
@@ -116,12 +116,13 @@ def training_examples(
     )
 
 
-def training_loader(
-    run: RunConfig, examples: TrainingExamples, trainer: Trainer
-) -> DataLoader[Any]:
+def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer) -> DataLoader[Any]:
     """Feed augmented batches in the order of (seed, epoch)."""
-    batches = EpochBatches(
-        len(examples), run.training.batch_size, seed=run.training.seed, place=_place(trainer)
+    batches = EpochBatchSampler(
+        len(examples),
+        run.training.batch_size,
+        seed=run.training.seed,
+        state=_sampler_state(trainer),
     )
     return DataLoader(
         examples,  # type: ignore[arg-type]
@@ -135,8 +136,8 @@ def evaluation_loader(
     samples: Samples, machine: MachineConfig, trainer: Trainer
 ) -> DataLoader[Any]:
     """Feed photographs one by one, each to one process."""
-    photographs = EvaluationPhotographs(samples)
-    share = OwnShare(len(photographs), place=_place(trainer))
+    photographs = EvaluationDataset(samples)
+    share = EvaluationSampler(len(photographs), state=_sampler_state(trainer))
     return DataLoader(
         photographs,  # type: ignore[arg-type]
         batch_size=None,
@@ -208,21 +209,21 @@ def one_line_faults(trainer: Trainer, place: Callable[[], str]) -> Iterator[None
         raise WorkError(f"{place()}: {said}") from fault
 
 
-def _place(trainer: Trainer) -> Callable[[], Place]:
+def _sampler_state(trainer: Trainer) -> Callable[[], SamplerState]:
     """Where this process stands, asked when an epoch starts.
 
     `processed` and not `current_epoch`: right after a checkpoint is loaded only the former knows.
     """
 
-    def place() -> Place:
+    def state() -> SamplerState:
         loop = trainer.fit_loop
         epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
         # saved within an epoch: its counters are loaded before the first batch is asked for
         within = loop.epoch_loop.batch_progress.current
         done: int = within.processed if loop.restarting else 0  # type: ignore[attr-defined]
-        return Place(epoch, trainer.global_rank, trainer.world_size, done)
+        return SamplerState(epoch, trainer.global_rank, trainer.world_size, done)
 
-    return place
+    return state
 
 
 def _loading(machine: MachineConfig) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The flavour `selective`: a look-up. A map whose fields are drawn in patterns, and its legend.
+"""The flavour `selective`: a look-up table. A map of fields in patterns, and its legend.
 
-Each field's pattern is a tag, a ground colour with dots of another colour, that says nothing by
-itself: what grows there is told by the one sign of the legend that carries the same tag. Tags and
-crops are paired afresh in every image, and there are signs for tags that no field has.
+Each field's pattern is a tag, a ground colour with dots of another colour, that has no meaning by
+itself: the one sign of the legend with the same tag tells the crop. Tags and crops are paired
+anew in every image, and some signs have tags that no field has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, Scene, gradient, ripples
@@ -22,6 +23,7 @@ PALETTE = (
     *((236, 196, 70), (150, 70, 150), (46, 125, 70), (70, 140, 210)),
 )
 PAPER, FIRST_SIGN, FIRST_CROP = 0, 1, 5
+Ids = NDArray[np.int64]
 
 GROUNDS = (
     *((236, 170, 160), (240, 214, 140), (176, 214, 150)),
@@ -40,7 +42,7 @@ LEGEND, EDGE = 44, 3  # width of the legend, and of the paper's edge around the 
 PITCH, DOT, INK = 6, 1.6, (90, 84, 70)  # distance and radius of dots, colour of lines
 
 
-def draw(random: np.random.Generator, height: int, width: int) -> Scene:
+def draw(random: Generator, height: int, width: int) -> Scene:
     """Draw one map and its labels."""
     canvas = Canvas(gradient(height, width, (246, 242, 228), (236, 230, 212)), PAPER)
     fields = int(random.integers(FIELDS[0], FIELDS[1] + 1))
@@ -52,23 +54,15 @@ def draw(random: np.random.Generator, height: int, width: int) -> Scene:
     return canvas.finish(2 * ripples(height, width, random))
 
 
-def _fields(
-    canvas: Canvas,
-    tags: NDArray[np.int64],
-    crops: NDArray[np.int64],
-    left: int,
-    random: np.random.Generator,
-) -> None:
-    """Divide the land among the fields: each pixel is that of the nearest of their middles."""
+def _fields(canvas: Canvas, tags: Ids, crops: Ids, left: int, random: Generator) -> None:
+    """Divide the land among the fields: each pixel belongs to the nearest centre."""
     height = (canvas.height - 2 * EDGE) * FINE
     width = (canvas.width - LEGEND - EDGE) * FINE
     columns, rows = 2, -(-len(tags) // 2)
     cells = random.permutation(columns * rows)[: len(tags)]
     middles = np.stack([cells // columns, cells % columns], 1)
-    middles = (middles + random.uniform(0.25, 0.75, (len(tags), 2))) * (
-        height / rows,
-        width / columns,
-    )
+    cell = height / rows, width / columns
+    middles = (middles + random.uniform(0.25, 0.75, (len(tags), 2))) * cell
     y, x = np.ogrid[:height, :width]
     bent_y = (y + 6 * FINE * np.sin(x / (9 * FINE) + random.uniform(0, 6))).astype(np.float32)
     bent_x = (x + 6 * FINE * np.sin(y / (11 * FINE))).astype(np.float32)
@@ -86,21 +80,15 @@ def _fields(
 
 @cache
 def _dots(height: int, width: int) -> NDArray[np.bool_]:
-    """Where the dots of a pattern are (h, w): in rows, every second row moved by half."""
+    """Mask (h, w) of a pattern's dots: in rows, every second row moved by half."""
     step = PITCH * FINE
     y, x = np.ogrid[:height, :width]
     dx = (x + y // step % 2 * (step // 2)) % step - step // 2
     return dx**2 + (y % step - step // 2) ** 2 <= (DOT * FINE) ** 2
 
 
-def _legend(
-    canvas: Canvas,
-    tags: NDArray[np.int64],
-    crops: NDArray[np.int64],
-    left: int,
-    random: np.random.Generator,
-) -> None:
-    """Put the signs into two columns, in any order, some places left empty."""
+def _legend(canvas: Canvas, tags: Ids, crops: Ids, left: int, random: Generator) -> None:
+    """Draw the signs in two columns, in random order, some places left empty."""
     rows = canvas.height // (SIGN + 2)
     places = random.permutation(2 * rows)[: len(tags)]
     for tag, crop, place in zip(tags.tolist(), crops.tolist(), places.tolist(), strict=True):
@@ -110,14 +98,12 @@ def _legend(
 
 
 def _sign(pen: Pen, u: float, *, tag: int, crop: int) -> None:
-    """The tag's pattern all around, the crop's picture in the middle."""
+    """Draw the tag's pattern all around, the crop's picture in the middle."""
     pen.rectangle([0, 0, 10 * u, 10 * u], GROUNDS[tag // len(DOTS)], outline=INK)
     step, radius = 10 * u * PITCH / SIGN, 10 * u * DOT / SIGN
-    for row in range(3):
-        for column in range(3):
-            x, y = (column + 0.5) * step, (row + 0.5) * step
-            box = [x - radius, y - radius, x + radius, y + radius]
-            pen.ellipse(box, DOTS[tag % len(DOTS)])
+    for row, column in np.ndindex(3, 3):
+        x, y = (column + 0.5) * step, (row + 0.5) * step
+        pen.ellipse([x - radius, y - radius, x + radius, y + radius], DOTS[tag % len(DOTS)])
     pen.rectangle([2.8 * u, 2.8 * u, 7.2 * u, 7.2 * u], PALETTE[FIRST_CROP + crop])
     PICTURES[crop](pen, u)
 

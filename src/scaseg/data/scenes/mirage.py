@@ -1,13 +1,14 @@
-"""The flavour `global`: one thing decides for the whole image, among many to be ignored.
+"""The flavour `global`: one object decides the class of the ground in the whole image.
 
 After the paper's example: sand is desert, beach, oasis or camp, and nothing about the sand tells
-which. Things stand on it, of all four kinds. All but one are mirages, paler than the one that is
-real; how pale that one is differs from image to image, with the haze. It says what the sand is.
+which. Things of all four kinds stand on it. All but one are mirages, paler than the real one, and
+the real one tells what the sand is. How pale the real one is differs from image to image.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.random import Generator
 
 from scaseg.data.scenes.canvas import Canvas, Color, Pen, Scene, blend, gradient, ripples
 
@@ -35,7 +36,7 @@ HOURS: tuple[tuple[Color, ...], ...] = (
 )
 
 
-def draw(random: np.random.Generator, height: int, width: int) -> Scene:
+def draw(random: Generator, height: int, width: int) -> Scene:
     """Draw one scene and its labels."""
     hour = HOURS[random.integers(len(HOURS))]
     kind = int(random.integers(len(THINGS)))
@@ -55,20 +56,15 @@ def draw(random: np.random.Generator, height: int, width: int) -> Scene:
     return canvas.finish(texture)
 
 
-def _hills(
-    canvas: Canvas, horizon: int, rise: float, color: Color, random: np.random.Generator
-) -> None:
+def _hills(canvas: Canvas, horizon: int, rise: float, color: Color, random: Generator) -> None:
     places = np.linspace(-0.1, 1.1, 7) * canvas.width
     crest = [(float(x), horizon - rise * random.uniform(0.15, 1)) for x in places]
-    canvas.polygon(
-        [*crest, (canvas.width * 1.1, horizon + 1), (-canvas.width * 0.1, horizon + 1)],
-        color,
-        HILLS,
-    )
+    foot = [(canvas.width * 1.1, horizon + 1), (-canvas.width * 0.1, horizon + 1)]
+    canvas.polygon([*crest, *foot], color, HILLS)
 
 
-def _things(canvas: Canvas, kind: int, horizon: int, random: np.random.Generator) -> None:
-    """Put the real thing and the mirages on the sand, none over another, far ones first."""
+def _things(canvas: Canvas, kind: int, horizon: int, random: Generator) -> None:
+    """Draw the real thing and the mirages, not overlapping, from far to near."""
     count = int(random.integers(MIRAGES[0], MIRAGES[1] + 1)) + 1
     feet: list[tuple[float, float]] = []
     for _ in range(200):
@@ -104,9 +100,8 @@ def _boat(pen: Pen, u: float) -> None:
 
 
 def _palm(pen: Pen, u: float) -> None:
-    pen.polygon(
-        [(4.3 * u, 10 * u), (5.7 * u, 10 * u), (6 * u, 3 * u), (5.2 * u, 3 * u)], (120, 78, 40)
-    )
+    trunk = [(4.3 * u, 10 * u), (5.7 * u, 10 * u), (6 * u, 3 * u), (5.2 * u, 3 * u)]
+    pen.polygon(trunk, (120, 78, 40))
     for x, y in ((0.8, 2.4), (2.2, 0.3), (6, 0), (8.8, 0.8), (9.6, 3.4), (1.6, 4.6)):
         pen.line([(5.5 * u, 2.9 * u), (x * u, y * u)], (36, 150, 60), width=round(1.5 * u))
 
