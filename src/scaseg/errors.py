@@ -20,23 +20,29 @@ Place = str | os.PathLike[str]
 
 
 class _PlacedError(Exception):
-    """What both errors share: place, problem, remedy, and how they are worded."""
+    """What both errors share: place, problem, remedy, and how they are worded.
 
-    def __init__(self, place: Place, problem: str, remedy: str = "") -> None:
-        super().__init__(os.fspath(place), problem, remedy)  # what pickle hands to __init__
+    `detail` belongs to the problem, in parentheses: the words of a library, a value. Problems of
+    one kind differ in it alone.
+    """
+
+    def __init__(self, place: Place, problem: str, remedy: str = "", detail: str = "") -> None:
+        super().__init__(os.fspath(place), problem, remedy, detail)  # pickle hands it to __init__
         self.place = os.fspath(place)
         self.problem = problem
         self.remedy = remedy
+        self.detail = detail
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
-        return f"{where}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{where}{self.problem}{detail}" + (f"; {self.remedy}" if self.remedy else "")
 
     def within(self, place: Place, separator: str = ": ") -> Self:
         """Return the same error seen from further out: its place comes after `place`."""
         outer = os.fspath(place)
         where = f"{outer}{separator}{self.place}" if self.place else outer
-        return type(self)(where, self.problem, self.remedy)
+        return type(self)(where, self.problem, self.remedy, self.detail)
 
 
 class UserError(_PlacedError, ValueError):

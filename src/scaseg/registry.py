@@ -58,3 +58,5 @@ DATASETS = Registry(
         "context_scenes_selective": "scaseg.data.datasets.context_scenes:ContextScenesSelective",
     },
 )
+# drawn by code, so they have no folder and no files
+GENERATED_DATASETS = frozenset({"context_scenes_global", "context_scenes_selective"})

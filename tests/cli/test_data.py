@@ -31,7 +31,7 @@ def test_describing_the_commands_imports_nothing_heavy():
 
 
 def test_list_names_each_data_set_with_its_form(capsys, monkeypatch):
-    from scaseg.data.build import DATASETS, GENERATED
+    from scaseg.registry import DATASETS
 
     monkeypatch.setenv("COLUMNS", "60")
     data("list")
@@ -39,7 +39,7 @@ def test_list_names_each_data_set_with_its_form(capsys, monkeypatch):
     assert max(map(len, printed.splitlines())) <= 60
     data("list", "--json")
     forms = json.loads(capsys.readouterr().out)
-    assert list(forms) == [*DATASETS, *GENERATED]
+    assert list(forms) == list(DATASETS)
     for name, form in forms.items():
         assert f"\n{name} " in "\n" + printed
         assert len(form) > 20

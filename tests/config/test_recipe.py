@@ -14,10 +14,10 @@ from scaseg.config.run import (
     RunConfig,
     TrainingConfig,
 )
-from scaseg.data.build import DATASETS, GENERATED
 from scaseg.losses import LOSSES
 from scaseg.models.build import BACKBONES, CONTEXTS
 from scaseg.models.heads import HEADS
+from scaseg.registry import DATASETS
 
 UNUSUAL = RunConfig(
     data=DataConfig(
@@ -240,7 +240,7 @@ def test_short_lists_are_written_in_one_line():
 @pytest.mark.parametrize(
     ("config", "key", "registry"),
     [
-        (DataConfig, "name", (*DATASETS, *GENERATED)),
+        (DataConfig, "name", tuple(DATASETS)),
         (NetworkConfig, "backbone", BACKBONES),
         (NetworkConfig, "context", CONTEXTS),
         (NetworkConfig, "head", ("auto", *HEADS)),

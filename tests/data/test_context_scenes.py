@@ -6,7 +6,7 @@ import torch
 
 from scaseg.cli import main
 from scaseg.config.run import DataConfig
-from scaseg.data.build import GENERATED, build_dataset
+from scaseg.data.build import build_dataset
 from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets import context_scenes
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal, ContextScenesSelective
@@ -15,12 +15,14 @@ from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
 from scaseg.data.validation.scan import scan_labels
 from scaseg.models.backbones.tiny import Tiny
+from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 # the first test scene of each: pixels of the classes, and the mean brightness
 EVERYBODYS = {
     "context_scenes_global": ([2638, 1330, 162, 218, 176, 249, 0, 7515, 0, 0], 194.1),
     "context_scenes_selective": ([3054, 324, 648, 972, 0, 1315, 2205, 3770, 0], 184.3),
 }
+GENERATED = {name: DATASETS[name] for name in sorted(GENERATED_DATASETS)}
 FLAVOURS = pytest.mark.parametrize("flavour", GENERATED.values())
 
 
@@ -131,7 +133,7 @@ def test_settings_of_files_do_not_fit():
         build_dataset(DataConfig(name="context_scenes_global", root="photos"), "train")
     with pytest.raises(ValueError, match="reduce_zero_label: True, but context_scenes_selective"):
         build_dataset(DataConfig(name="context_scenes_selective", reduce_zero_label=True), None)
-    with pytest.raises(ValueError, match="the split 'tset' of generated scenes; there are train"):
+    with pytest.raises(ValueError, match="split: 'tset'; did you mean test"):
         ContextScenesGlobal("tset")
 
 

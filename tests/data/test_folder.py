@@ -55,10 +55,10 @@ def test_labels_are_mapped_on_reading(tmp_path):
     [
         (lambda root: None, {"root": "nowhere"}, "nowhere: no such folder"),
         (lambda root: (root / "images").mkdir(), {}, "labels: no such folder"),
-        (lambda root: (root / "labels" / "a.png").unlink(), {}, "no label map for the photograph"),
+        (lambda root: (root / "labels" / "a.png").unlink(), {}, "no label map for a photograph"),
         (lambda root: (root / "images" / "a.jpg").unlink(), {}, "has no photograph"),
         (lambda root: None, {"split": "dev"}, "dev.txt: no such file; the splits here are train"),
-        (lambda root: (root / "train.txt").write_text("zz"), {"split": "train"}, "photograph 'zz'"),
+        (lambda root: (root / "train.txt").write_text("zz"), {"split": "train"}, r"names \('zz'\)"),
         (lambda root: (root / "train.txt").write_text("\n"), {"split": "train"}, "names no photo"),
         (
             lambda root: Image.new("RGB", (1, 1)).save(root / "images" / "a.png"),

@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scaseg.data.decode.files import image_size, read_image, read_labels
+from scaseg.data.decode.image import image_size, read_image, read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from tests.faults.image_seeds import png_chunk, seeds
 

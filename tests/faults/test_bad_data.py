@@ -87,11 +87,15 @@ def record(content):
 
 ESCAPES = ("a\x1b[31m\nb\nc\n", "classes has 'a\\x1b[31m'; give names of one line")
 BAD = cases(
-    listed("leads out", "../../etc/passwd\n", "has no photograph '../../etc/passwd', which train"),
-    listed("is absolute", "/etc/passwd\n", "has no photograph '/etc/passwd', which train.txt"),
-    listed("has a zero", "a\0b\n", "has no photograph 'a\\x00b', which train.txt names"),
-    listed("has escapes", "\x1b[31mred\n", "has no photograph '\\x1b[31mred', which train.txt"),
-    listed("has a line of 5 MB", "a" * 5_000_000, "has no photograph 'aaaa"),
+    listed(
+        "leads out",
+        "../../etc/passwd\n",
+        "that train.txt names ('../../etc/passwd')",
+    ),
+    listed("is absolute", "/etc/passwd\n", "that train.txt names ('/etc/passwd')"),
+    listed("has a zero", "a\0b\n", "photograph that train.txt names ('a\\x00b')"),
+    listed("has escapes", "\x1b[31mred\n", "photograph that train.txt names ('\\x1b[31mred')"),
+    listed("has a line of 5 MB", "a" * 5_000_000, "has no photograph that train.txt names ('aaaa"),
     listed("is noise", bytes(range(256)), "train.txt: cannot be read ('utf-8' codec"),
     listed("is empty", "", "train.txt: names no photograph; give one name a line"),
     listed("names one twice", "scene04\nscene04\n", "stands more than once in train; name it once"),
@@ -108,7 +112,7 @@ BAD = cases(
     ("labels of another size", TRAIN, "has another size", saved(LABELS, Image.new("L", (4, 3)))),
     ("labels of no class", TRAIN, "labels that are no class, 0 to 2 (7)", filled(7, LABELS)),
     ("nothing labelled", TRAIN, "no pixel of what is trained on has a class", filled(255)),
-    ("no label map", TRAIN, "has no label map for the photograph 'scene05'", LABELS.unlink),
+    ("no label map", TRAIN, "has no label map for a photograph ('scene05')", LABELS.unlink),
     ("labels cut off", TRAIN, "scene05.png: cannot be read", cut(LABELS, 60)),
     ("labels as JPEG", TRAIN, "a JPEG label map; its values are blurred", to_jpeg),
     ("labels a pipe", TRAIN, "is a named pipe; give a file", instead(LABELS, os.mkfifo)),
@@ -124,7 +128,7 @@ BAD = cases(
         "Too many levels of symbolic links",
         instead(LABELS, lambda path: path.symlink_to(path.name)),
     ),
-    ("no photograph", TRAIN, "has no photograph 'scene05', which train.txt names", IMAGE.unlink),
+    ("no photograph", TRAIN, "has no photograph that train.txt names ('scene05')", IMAGE.unlink),
     ("a photograph cut off", TRAIN, "cannot be read (image file is truncated)", cut(IMAGE, 600)),
     ("a photograph of 0 bytes", TRAIN, "not an image (it is empty); fetch it", cut(IMAGE, 0)),
     ("a wrong checksum", TRAIN, "chunk is damaged, the checksum is wrong", flipped(IMAGE, 60)),
@@ -137,7 +141,7 @@ BAD = cases(
     ("no photographs", TRAIN, "data/images: no such folder", lambda: shutil.rmtree("data/images")),
     ("evaluate: cut off", EVALUATE, "scene02.png: cannot be read", cut(TESTED, 600)),
     ("evaluate: no class", EVALUATE, "that are no class, 0 to 2 (7)", filled(7, TEST_LABELS)),
-    ("evaluate: no labels", EVALUATE, "no label map for the photograph", TEST_LABELS.unlink),
+    ("evaluate: no labels", EVALUATE, "no label map for a photograph", TEST_LABELS.unlink),
     ("evaluate: a new out", (*EVALUATE, "--out", "o/p"), "it is empty", cut(TESTED, 0)),
     (
         "evaluate: other classes",

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import scaseg
-from scaseg.data.decode.files import read_image, read_labels
+from scaseg.data.decode.image import read_image, read_labels
 from scaseg.inference.predict import _alike, _Waiting, predict, segment
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.test_time import TestTimeAugmentation, score

@@ -10,7 +10,7 @@ from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.data.decode.files import read_image, read_labels
+from scaseg.data.decode.image import read_image, read_labels
 from scaseg.inference.test_time import TestTimeAugmentation
 from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from scaseg.data.decode.files import read_labels
+from scaseg.data.decode.image import read_labels
 from scaseg.inference.inputs import listed
 from scaseg.io.atomic import LEFTOVER
 from tests.inference.command import predict, refused, written

@@ -36,7 +36,7 @@ def lines(*actions):
 # what one of the two says in other words, or earlier
 SAID = {
     "two photographs of one name": "a.png: a.jpg has the same name",
-    "no label map": "has no label map for the photograph 'a'",
+    "no label map": "has no label map for a photograph ('a')",
     "a class named twice": "a name is there twice (sky)",
 }
 

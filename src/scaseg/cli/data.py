@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.places import cannot_be_written, check_folder
+from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.paired import PairedDataset
@@ -131,10 +132,7 @@ def _add_workers(parser: Parser, default: str) -> None:
 
 
 def _list(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.data.build import DATASETS, GENERATED
-
-    known = [*DATASETS.items(), *GENERATED.items()]
-    forms = {name: (dataset.__doc__ or "").split("\n")[0] for name, dataset in known}
+    forms = {name: dataset.__doc__.split("\n")[0] for name, dataset in DATASETS.items()}
     if options.json:
         _print(json.dumps(forms, indent=2))
         return
@@ -200,16 +198,14 @@ def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:
-    from scaseg.data.build import GENERATED
-
-    generated = options.name in GENERATED
+    generated = options.name in GENERATED_DATASETS
     *sources, destination = options.folders
     if len(sources) > 1:
         parser.error(f"FOLDER: {len(options.folders)} of them; give SRC and DST")
     source = sources[0] if sources else None
     if generated and source is not None:
         parser.error(f"SRC: {source}, but {options.name} is generated; give DST alone")
-    dataset = GENERATED[options.name] if generated else _dataset("NAME", options.name, parser)
+    dataset = DATASETS[options.name] if generated else _dataset("NAME", options.name, parser)
     if not generated:
         if source is None:
             parser.error(f"DST: nothing; give the folder of {options.name} and one to write")
@@ -244,13 +240,13 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
-    from scaseg.data.build import DATASETS, GENERATED
-
-    if name in GENERATED:
+    if name in GENERATED_DATASETS:
         parser.error(f"{option}: {name} is generated, there are no files to check")
     if name not in DATASETS:
-        parser.error(f"{option}: {name!r}; choose one of {', '.join(DATASETS)}")
-    return DATASETS[name]
+        known = ", ".join(one for one in DATASETS if one not in GENERATED_DATASETS)
+        parser.error(f"{option}: {name!r}; choose one of {known}")
+    dataset: type[PairedDataset] = DATASETS[name]
+    return dataset
 
 
 def _require_folder(folder: Path, parser: Parser) -> None:

@@ -158,7 +158,7 @@ def _check_combination(options: argparse.Namespace) -> None:
 
 def _maps(options: argparse.Namespace, kind: str, folder: Path) -> tuple[Figure | None, list[str]]:
     """The figure, or None where the numbers are written; and what is to be said of it."""
-    from scaseg.data.decode.files import read_image
+    from scaseg.data.decode.image import read_image
     from scaseg.explanation.figure import MOST, draw_dependency_maps
     from scaseg.explanation.maps import check_point, class_maps, dependency_maps, grid_points
     from scaseg.explanation.saving import save_maps

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from scaseg.cli.loading import load
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.paired import size_mismatch
-from scaseg.data.decode.files import read_image, read_labels
+from scaseg.data.datasets.paired import require_same_size
+from scaseg.data.decode.image import read_image, read_labels
 from scaseg.data.sample import Sample
 from scaseg.explanation.disagreement import Comparison, check_pair, compare_models, most_telling
 from scaseg.explanation.page import draw_comparisons
@@ -33,8 +33,7 @@ def comparison_page(options: argparse.Namespace) -> Figure:
         limit = options.max_pixels
         values = read_labels(options.label, max_pixels=limit)
         image = read_image(options.image, max_pixels=limit)
-        if values.shape != image.shape[:2]:
-            raise ValueError(f"{options.label}: {size_mismatch(values.shape, image.shape[:2])}")
+        require_same_size(str(options.label), values.shape, image.shape[:2])
         sample = Sample(image, values, Path(options.image).name)
     first, second = (load("--compare", folder, options.device) for folder in options.compare)
     try:
@@ -72,7 +71,7 @@ def _look_through(
         )
 
 
-def _dataset(options: argparse.Namespace, model: Segmenter) -> LabelledImages:
+def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
     """Open the split to look through, its labels read as in the model's training."""
     from scaseg.training.data import evaluation_split  # Lightning: seconds
     from scaseg.training.evaluation import data_of, trained_on

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.table import Row
@@ -36,7 +36,7 @@ TRUTH_NOTE = (
 )
 
 
-def measure_maps(model: Segmenter, dataset: LabelledImages) -> dict[str, float | None]:
+def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> dict[str, float | None]:
     """Measure the maps of a model on a few images, evenly spread; nothing without a context."""
     measured: dict[str, float | None] = dict.fromkeys(MEASURES)
     if model.config.context == "none":

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.sample import Sample
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
@@ -23,7 +23,7 @@ class RamCache:
     """
 
     def __init__(
-        self, dataset: LabelledImages, *, workers: int = 4, room: int | None = None
+        self, dataset: SegmentationDataset, *, workers: int = 4, room: int | None = None
     ) -> None:
         self.dataset = dataset
         needed = _bytes_needed(dataset)
@@ -51,7 +51,7 @@ class DiskCache:
     The key is the dataset's fingerprint: a changed file or other label options are another entry.
     """
 
-    def __init__(self, dataset: LabelledImages, folder: str | Path) -> None:
+    def __init__(self, dataset: SegmentationDataset, folder: str | Path) -> None:
         self.dataset = dataset
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def _write(path: Path, array: NDArray[np.generic]) -> None:
         np.save(file, array)
 
 
-def _bytes_needed(dataset: LabelledImages) -> int:
+def _bytes_needed(dataset: SegmentationDataset) -> int:
     """Estimate from the sizes of up to 64 images: 3 bytes of colour, 4 of label a pixel."""
     chosen = range(0, len(dataset), max(1, len(dataset) // 64))
     pixels = sum(np.prod(dataset.size(index)) for index in chosen)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.errors import UserError
 from scaseg.io.paths import open_regular
 
-Images = TypeVar("Images", bound=LabelledImages)
+Images = TypeVar("Images", bound=SegmentationDataset)
 
 
 class Fold(NamedTuple):
@@ -32,7 +32,7 @@ def merge_splits(parts: Sequence[Images]) -> Images:
     return whole
 
 
-def duplicate_groups(dataset: LabelledImages) -> list[str]:
+def duplicate_groups(dataset: SegmentationDataset) -> list[str]:
     """Return a key for each image, equal for files that are the same byte for byte."""
     if not isinstance(dataset, PairedDataset):
         return [dataset.fingerprint(index) for index in range(len(dataset))]
@@ -75,7 +75,7 @@ def assign_folds(names: Sequence[str], groups: Sequence[str], folds: int) -> lis
     return found
 
 
-def split_fold(dataset: LabelledImages, folds: int, fold: int, hold_out: float) -> Fold:
+def split_fold(dataset: SegmentationDataset, folds: int, fold: int, hold_out: float) -> Fold:
     """Test on fold number `fold` and train on the rest, less a share held out for validation."""
     groups = duplicate_groups(dataset)
     numbers = assign_folds(dataset.names, groups, folds)

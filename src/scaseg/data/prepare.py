@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION, ContextScenes
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.io.atomic import take_place
@@ -34,7 +34,7 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    data: LabelledImages
+    data: SegmentationDataset
     index: int
     source: Path | None  # the photograph; None: it is generated
     image: Path  # where the photograph goes
@@ -67,7 +67,7 @@ def prepare(
     tasks = list(_tasks(parts.values(), destination))
     missing = [task for task in tasks if not _is_whole(task)]
     problems = [
-        problem
+        str(problem)
         for data in parts.values()
         if isinstance(data, PairedDataset)
         for problem in data.problems
@@ -103,7 +103,7 @@ def _parts(
     dataset: type[PairedDataset] | type[ContextScenes],
     source: str | Path | None,
     destination: Path,
-) -> dict[str | None, LabelledImages]:
+) -> dict[str | None, SegmentationDataset]:
     """Open every split, or all pairs where there is none."""
     if issubclass(dataset, ContextScenes):
         return {split: dataset(split) for split in dataset.splits()}
@@ -119,7 +119,7 @@ def _parts(
 
 def _claim(
     destination: Path,
-    dataset: type[LabelledImages],
+    dataset: type[SegmentationDataset],
     source: str | Path | None,
     classes: tuple[str, ...] | None,
 ) -> None:
@@ -155,7 +155,7 @@ def _claim(
     _write_text(marker, json.dumps(mine, indent=1))
 
 
-def _tasks(parts: Iterable[LabelledImages], destination: Path) -> Iterator[_Task]:
+def _tasks(parts: Iterable[SegmentationDataset], destination: Path) -> Iterator[_Task]:
     seen = set()
     for data in parts:
         for index, name in enumerate(data.names):

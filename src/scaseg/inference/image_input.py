@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from scaseg.data.decode.files import read_image, rgb
+from scaseg.data.decode.image import read_image, rgb
 from scaseg.models.segmenter import Segmenter
 
 Photograph = str | Path | Image.Image | NDArray[np.uint8] | Tensor

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from scaseg.data.decode.files import IMAGE_SUFFIXES
+from scaseg.data.decode.image import IMAGE_SUFFIXES
 
 
 class Listed(NamedTuple):

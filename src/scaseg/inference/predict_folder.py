@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scaseg.data.decode.files import image_size, read_image
+from scaseg.data.decode.image import image_size, read_image
 from scaseg.inference.inputs import Listed
 from scaseg.inference.outputs import LABELS, SCORES, Outputs, ScoreFile
 from scaseg.inference.predict import Precision, check_batch_size, segment

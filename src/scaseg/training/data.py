@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaseg.config.run import DataConfig, RunConfig, TrainingConfig
-from scaseg.data.build import DATASETS, GENERATED, build_dataset
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.build import build_dataset
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.folds import held_out
 from scaseg.data.validation.check import quick_check
@@ -17,6 +17,7 @@ from scaseg.data.validation.require import Part, Pixels, require_sound
 from scaseg.data.validation.scan import scan_labels
 from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
+from scaseg.registry import DATASETS
 from scaseg.training.folds import fold_split, open_fold
 from scaseg.training.run_folder import PIXELS
 
@@ -25,8 +26,8 @@ from scaseg.training.run_folder import PIXELS
 class RunData:
     """What is trained and validated on; `validation` says where the latter comes from."""
 
-    train: LabelledImages
-    val: LabelledImages | None
+    train: SegmentationDataset
+    val: SegmentationDataset | None
     validation: str
     classes: tuple[str, ...]
     pixels: tuple[int, ...] | None  # of each class in train; None where nobody needs them
@@ -69,7 +70,7 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Run
 
 
 def _require_sound(
-    config: DataConfig, train: PairedDataset, val: LabelledImages | None, progress: Progress
+    config: DataConfig, train: PairedDataset, val: SegmentationDataset | None, progress: Progress
 ) -> Pixels | None:
     """Refuse data with errors; the labelled pixels of train, then of val, where all were read."""
     parts = [Part(config.train, train)]
@@ -101,7 +102,7 @@ def _test_images(config: DataConfig) -> PairedDataset | None:
     return test
 
 
-def open_splits(config: DataConfig) -> tuple[LabelledImages, LabelledImages | None, str]:
+def open_splits(config: DataConfig) -> tuple[SegmentationDataset, SegmentationDataset | None, str]:
     """Open the training and validation images; where there is no val split, hold some out."""
     splits = _splits(config)
     if config.folds is not None:
@@ -127,7 +128,7 @@ def open_splits(config: DataConfig) -> tuple[LabelledImages, LabelledImages | No
 
 def evaluation_split(
     config: DataConfig, wanted: str | None, *, trained_on: str | None = None
-) -> tuple[LabelledImages, str]:
+) -> tuple[SegmentationDataset, str]:
     """Open what a model is judged on: the split that was asked for, else test, else val.
 
     Where a folder has neither: the images that training held out if the model was trained on it
@@ -173,9 +174,9 @@ def class_weights(
 
 
 def _splits(config: DataConfig) -> tuple[str, ...]:
-    if config.is_generated:
-        return GENERATED[config.name].splits()
-    return DATASETS[config.name].splits(_root(config))
+    root = None if config.is_generated else _root(config)
+    splits: tuple[str, ...] = DATASETS[config.name].splits(root)
+    return splits
 
 
 def _root(config: DataConfig) -> Path:
@@ -188,7 +189,7 @@ def _root(config: DataConfig) -> Path:
 
 
 def _class_pixels(
-    train: LabelledImages, folder: Path | None, counted: Pixels | None
+    train: SegmentationDataset, folder: Path | None, counted: Pixels | None
 ) -> tuple[int, ...]:
     """Count the labelled pixels of each class, or read what this run has counted before."""
     known = None if folder is None else folder / PIXELS

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pytorch_lightning import Callback, Trainer
 
 from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import quick_check
@@ -57,7 +57,7 @@ class Evaluation:
 
 def check_images(
     model: Segmenter,
-    dataset: LabelledImages,
+    dataset: SegmentationDataset,
     check: Check = "all",
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -77,7 +77,7 @@ def check_images(
 
 def evaluate(
     model: Segmenter,
-    dataset: LabelledImages,
+    dataset: SegmentationDataset,
     *,
     test_time: TestTimeAugmentation | None = None,
     machine: MachineConfig | None = None,
@@ -136,7 +136,7 @@ def trained_on(model: Segmenter) -> str | None:
     return "generated scenes" if config.is_generated else config.root  # the former: no folder
 
 
-def unnamed_classes(model: Segmenter, dataset: LabelledImages) -> str | None:
+def unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | None:
     """Say which classes the labels of data that name none are taken for.
 
     None where nothing is to be said: the data name some, are those of the training, or the model's
@@ -153,7 +153,7 @@ def unnamed_classes(model: Segmenter, dataset: LabelledImages) -> str | None:
     return f"{root} names no classes: its labels 0 to {len(own) - 1} are taken for {names}"
 
 
-def _check_classes(model: Segmenter, dataset: LabelledImages) -> None:
+def _check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
     """Refuse data whose classes are others, or in another order: every number would be wrong."""
     own, theirs = model.config.classes, dataset.classes
     if theirs is None:
@@ -189,7 +189,7 @@ def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = Tru
     return f"--data.classes '{classes}' --data.label_map '{values_said}' ({IGNORE}: does not count)"
 
 
-def _is_plain(dataset: LabelledImages) -> bool:
+def _is_plain(dataset: SegmentationDataset) -> bool:
     """Whether the values on disk are the classes, so that one can be told from the other."""
     return (
         isinstance(dataset, PairedDataset)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from scaseg.config.run import DataConfig
 from scaseg.data.build import build_dataset
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.folds import merge_splits, split_fold
 
-Opened = tuple[LabelledImages, LabelledImages | None, LabelledImages]
+Opened = tuple[SegmentationDataset, SegmentationDataset | None, SegmentationDataset]
 
 
 def open_fold(config: DataConfig, splits: Sequence[str]) -> Opened:
@@ -39,7 +39,7 @@ def open_fold(config: DataConfig, splits: Sequence[str]) -> Opened:
 
 def fold_split(
     config: DataConfig, wanted: str | None, splits: Sequence[str]
-) -> tuple[LabelledImages, str]:
+) -> tuple[SegmentationDataset, str]:
     """Open what a model of a fold is judged on: that fold's test images if nothing else is asked.
 
     The fold holds for data elsewhere too: they may be the same, moved, and a photograph that was

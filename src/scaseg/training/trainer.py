@@ -20,7 +20,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.data.build import build_transforms
 from scaseg.data.cache import DiskCache, RamCache
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.loading import (
     EpochBatchSampler,
     EvaluationDataset,
@@ -146,7 +146,7 @@ def evaluation_loader(
     )
 
 
-def cached(dataset: LabelledImages, run: RunConfig, folder: Path | None) -> Samples:
+def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) -> Samples:
     """Keep decoded images where the run wants them."""
     if run.data.cache == "ram":
         return RamCache(dataset, room=available_memory(torch.device("cpu")))

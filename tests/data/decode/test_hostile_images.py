@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data.decode.files import MAX_PIXELS, ORIENTATION, image_size, read_image, read_labels
+from scaseg.data.decode.image import MAX_PIXELS, ORIENTATION, image_size, read_image, read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from tests.data.strangers import COLOR, PIXELS, refused, written
 from tests.faults.image_seeds import exif, label_map, mat, png_chunk, saved, seeds
@@ -145,7 +145,7 @@ def test_a_file_much_larger_than_its_pixels_can_be_is_not_read(tmp_path):
 def test_large_photographs_are_converted_in_bands_to_the_same_pixels(name, tmp_path, monkeypatch):
     path = written(tmp_path / "photo", seeds()[name])
     whole = read_image(path)
-    monkeypatch.setattr("scaseg.data.decode.files.BAND", 300)
+    monkeypatch.setattr("scaseg.data.decode.image.BAND", 300)
     np.testing.assert_array_equal(read_image(path), whole)
 
 

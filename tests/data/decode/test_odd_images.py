@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from scaseg.data.decode.files import ORIENTATION, image_size, read_image, rgb
+from scaseg.data.decode.image import ORIENTATION, image_size, read_image, rgb
 
 PIXELS = np.zeros((24, 40, 3), np.uint8)
 PIXELS[:, :20] = (200, 40, 40)

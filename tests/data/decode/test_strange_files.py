@@ -6,7 +6,7 @@ import socket
 import numpy as np
 import pytest
 
-from scaseg.data.decode.files import read_image, read_labels
+from scaseg.data.decode.image import read_image, read_labels
 from scaseg.data.decode.matlab import read_names
 from tests.data.strangers import COLOR, PIXELS, refused, written
 from tests.faults.image_seeds import saved

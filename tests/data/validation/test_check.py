@@ -56,11 +56,11 @@ def as_jpeg(path):
 ERRORS = {
     "no label map": (
         lambda root: (root / "labels/a.png").unlink(),
-        "labels: has no label map for the photograph 'a'; add what is missing",
+        "labels: has no label map for a photograph ('a'); add what is missing",
     ),
     "no photograph": (
         lambda root: (root / "images/x.jpg").unlink(),
-        "images: has no photograph 'x', which test.txt names",
+        "images: has no photograph that test.txt names ('x')",
     ),
     "two photographs of one name": (
         lambda root: photograph(root / "images/a.png", 9),

@@ -1,4 +1,4 @@
-"""What every data set is to those who train on it: samples, their names, their classes."""
+"""What every dataset offers to training, caches and checks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Self
 from scaseg.data.sample import Sample
 
 
-class LabelledImages(ABC):
+class SegmentationDataset(ABC):
     """Samples of one split in a fixed order; labels are 0, 1, ... and IGNORE.
 
-    `root` is the folder that they come from; None: they are generated.
+    `root` is the folder that they come from, or None if they are generated.
     """
 
     classes: tuple[str, ...] | None
@@ -23,22 +23,22 @@ class LabelledImages(ABC):
     @property
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """The name of each sample, within the data set its own."""
+        """The name of each sample, unique within the dataset."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> Sample: ...
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> Self:
-        """The same data set with some of its samples only."""
+        """Return the same dataset with only these samples."""
 
     @abstractmethod
     def size(self, index: int) -> tuple[int, int]:
-        """Height and width of an image, or width and height, without decoding it."""
+        """Return height and width of an image, or width and height, without decoding it."""
 
     @abstractmethod
     def fingerprint(self, index: int) -> str:
-        """What a sample is made of: another where the sample would be another."""
+        """Return a cache key; it changes whenever the sample would."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -8,11 +8,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.listed import WRONG, no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.paired import Listing, PairedDataset
-from scaseg.data.decode.files import read_labels
+from scaseg.data.datasets.paired import (
+    INVALID,
+    Listing,
+    PairedDataset,
+    pair_by_stem,
+    read_list,
+    renumber,
+    require_split,
+    stems,
+)
+from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
 # ids 1 to 182; https://github.com/nightrome/cocostuff/blob/master/labels.txt
@@ -45,15 +54,15 @@ UNUSED = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83, 91)  # ids that COCO named but
 USED = tuple(id_ for id_ in range(1, len(NAMES) + 1) if id_ not in UNUSED)
 CLASSES = tuple(NAMES[id_ - 1] for id_ in USED)
 
-BY_ID = np.full(len(NAMES) + 1, WRONG, np.int32)
+BY_ID = np.full(len(NAMES) + 1, INVALID, np.int32)
 BY_ID[0] = IGNORE
 BY_ID[list(USED)] = np.arange(len(USED))
 # version 1.0 counts from 1, as MATLAB does, and leaves the unused ids out
-BY_ID_1_0 = np.array([WRONG, IGNORE, *range(len(USED))], np.int32)
-BY_PIXEL = np.full(IGNORE + 1, WRONG, np.int32)  # of a PNG: the id less 1, so that 0 is a class
+BY_ID_1_0 = np.array([INVALID, IGNORE, *range(len(USED))], np.int32)
+BY_PIXEL = np.full(IGNORE + 1, INVALID, np.int32)  # of a PNG: the id less 1, so 0 is a class
 BY_PIXEL[: len(NAMES)] = BY_ID[1:]
 BY_PIXEL[IGNORE] = IGNORE
-LOOKED_AT = 20  # files, for the version
+SCANNED = 20  # files, to find the version
 
 
 class CocoStuff10k(PairedDataset):
@@ -62,62 +71,52 @@ class CocoStuff10k(PairedDataset):
     Get http://calvin.inf.ed.ac.uk/wp-content/uploads/data/cocostuffdataset/cocostuff-10k-v1.1.zip
     (9,000 training and 1,000 test photographs). A label map is the variable S: 0 unlabelled, 1 to
     91 things, 92 to 182 stuff, of which 11 ids never occur; the 171 others, in order, are the
-    classes. Version 1.0 has 1 unlabelled and 2 to 172 the same 171 classes in the same order;
-    `names`, which counts 182 there and 172 here, tells them apart. S comes as 8 bits: widen it
+    classes. Version 1.0 has 1 unlabelled and 2 to 172 the same 171 classes in the same order; the
+    two are known by `names`, which has 182 entries here and 172 there. S has 8 bits: widen it
     before subtracting. https://github.com/nightrome/cocostuff10k#label-names--indices
     """
+
+    default_classes = CLASSES
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         return tuple(s for s in ("train", "test") if (root / "imageLists" / f"{s}.txt").is_file())
 
     @classmethod
-    def own_classes(cls, root: Path) -> tuple[str, ...]:
-        return CLASSES
-
-    @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        images, labels = root / "images", root / "annotations"
-        if split is None:
-            names = sorted(stems(images, ".jpg") | stems(labels, ".mat"))
-        elif split not in cls.splits(root):
-            raise no_such_split(root / "imageLists", split, cls.splits(root))
-        else:
-            names = read_list(root / "imageLists" / f"{split}.txt")
-        return pair_up(names, images, labels, ".mat")
+        images, labels, lists = root / "images", root / "annotations", root / "imageLists"
+        names = sorted(stems(images, ".jpg") | stems(labels, ".mat"))
+        if split is not None:
+            require_split(lists, split, cls.splits(root))
+            names = read_list(lists / f"{split}.txt")
+        return pair_by_stem(names, images, labels, ".mat")
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_label_map(path, "S", max_pixels=self.max_pixels)
-        fits = (
-            "ids 1 to 172 are known to version 1.0, 1 as unlabelled"
-            if len(self.by_id) == len(BY_ID_1_0)
-            else f"ids 0 to {len(NAMES)} are known to version 1.1, 0 as unlabelled, but not "
-            + ", ".join(map(str, UNUSED))
-        )
-        return renumber(values, self.by_id, path, fits=fits, unlabelled=self.ignore_index)
+        valid = "ids 1 to 172 are known to version 1.0, 1 as unlabelled"
+        if self.by_id is BY_ID:
+            unused = ", ".join(map(str, UNUSED))
+            valid = f"ids 0 to 182 are known to version 1.1, 0 as unlabelled, but not {unused}"
+        return renumber(values, self.by_id, path, valid=valid, unlabelled=self.ignore_index)
 
     @cached_property
     def by_id(self) -> NDArray[np.int32]:
-        """The classes by id of the version that these files are of."""
-        folder = self.root / "annotations"  # all of it: a subset may hold one torn file only
-        for name in sorted(stems(folder, ".mat"))[:LOOKED_AT]:
+        """The class of each id, in the version of these files."""
+        folder = self.root / "annotations"  # all of it: a subset may hold only one torn file
+        for name in sorted(stems(folder, ".mat"))[:SCANNED]:
             path = folder / f"{name}.mat"
             try:
                 names = read_names(path)
             except ValueError:
-                continue  # torn, which reading its labels will tell, or without names
+                continue  # torn, which reading its labels will report, or without names
             if len(names) == len(USED) + 1 and names[0] == "unlabeled":
                 return BY_ID_1_0
             if len(names) - (names[:1] == ("unlabeled",)) == len(NAMES):
                 return BY_ID
-            raise ValueError(
-                f"{shown(path)}: names {len(names)} classes; version 1.1 names {len(NAMES)} and "
-                f"version 1.0 {len(USED) + 1}, 'unlabeled' first"
-            )
-        raise ValueError(
-            f"{shown(folder)}: no variable `names` in the first {LOOKED_AT} files; "
-            "it tells version 1.0 from 1.1"
-        )
+            remedy = "version 1.1 names 182 and version 1.0 172, 'unlabeled' first"
+            raise UserError(shown(path), f"names {len(names)} classes", remedy)
+        what = f"no variable `names` in the first {SCANNED} files"
+        raise UserError(shown(folder), what, "versions 1.0 and 1.1 are known by it")
 
 
 class CocoStuff164k(PairedDataset):
@@ -128,34 +127,33 @@ class CocoStuff164k(PairedDataset):
     http://calvin.inf.ed.ac.uk/wp-content/uploads/data/cocostuffdataset/ . The classes are those of
     CocoStuff10k. A pixel is the id less 1: 0 is a person, 255 unlabelled
     (https://github.com/nightrome/cocostuff/issues/17). The *TrainIds.png that mmseg writes beside
-    the label maps are left alone.
+    the label maps are ignored.
     """
+
+    default_classes = CLASSES
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         return tuple(s for s in ("train", "val") if (root / "annotations" / f"{s}2017").is_dir())
 
     @classmethod
-    def own_classes(cls, root: Path) -> tuple[str, ...]:
-        return CLASSES
-
-    @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         splits = cls.splits(root)
-        if not splits or split not in (*splits, None):
-            raise no_such_split(root / "annotations", split or "train", splits)
+        if split is not None or not splits:
+            require_split(root / "annotations", split or "train", splits)
         found = Listing([], [])
         for part in splits if split is None else (split,):
             year, labels = f"{part}2017", root / "annotations" / f"{part}2017"
             at_root = not (root / "images" / year).is_dir() and (root / year).is_dir()
             images = root / year if at_root else root / "images" / year
             maps = {name for name in stems(labels, ".png") if not name.endswith("TrainIds")}
-            pairs, problems = pair_up(sorted(maps | stems(images, ".jpg")), images, labels, ".png")
-            found.pairs.extend(pairs)
-            found.problems.extend(problems)
+            names = sorted(maps | stems(images, ".jpg"))
+            listing = pair_by_stem(names, images, labels, ".png")
+            found.pairs.extend(listing.pairs)
+            found.problems.extend(listing.problems)
         return found
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        fits = f"0 to {len(NAMES) - 1} are ids less 1, unused ones left out, 255 unlabelled"
         values = read_labels(path, max_pixels=self.max_pixels)
-        return renumber(values, BY_PIXEL, path, fits=fits, unlabelled=self.ignore_index)
+        valid = "0 to 181 are ids less 1, unused ones left out, 255 unlabelled"
+        return renumber(values, BY_PIXEL, path, valid=valid, unlabelled=self.ignore_index)

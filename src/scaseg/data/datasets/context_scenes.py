@@ -1,4 +1,4 @@
-"""Generated scenes that cannot be understood without context: no files, the same everywhere."""
+"""Generated scenes that need context to be segmented: no files, the same on every machine."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Self
 
 import numpy as np
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.sample import Sample
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Scene
+from scaseg.errors import UserError
 
 HEIGHT, WIDTH = 96, 128
-VERSION = 1  # of the drawing: another where the same (split, index) gives another scene
+VERSION = 1  # raise it when the same (split, index) gives another scene
 SPLITS = {"train": 2000, "val": 200, "test": 400}
 
 
-class ContextScenes(LabelledImages):
+class ContextScenes(SegmentationDataset):
     """One flavour of `context_scenes`; a scene is a function of (split, index) alone."""
 
     classes: tuple[str, ...]
@@ -28,15 +29,13 @@ class ContextScenes(LabelledImages):
 
     def __init__(self, split: str | None = None) -> None:
         if split is not None and split not in SPLITS:
-            raise ValueError(
-                f"the split {split!r} of generated scenes; there are {', '.join(SPLITS)}"
-            )
+            raise UserError.choice("split", split, SPLITS)
         chosen = SPLITS if split is None else {split: SPLITS[split]}
         self.scenes = [(name, index) for name, count in chosen.items() for index in range(count)]
 
     @classmethod
-    def splits(cls) -> tuple[str, ...]:
-        """Name the splits."""
+    def splits(cls, root: Path | None = None) -> tuple[str, ...]:
+        """Return the names of the splits, wherever one looks for them."""
         return tuple(SPLITS)
 
     @abstractmethod

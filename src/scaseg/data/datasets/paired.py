@@ -1,24 +1,27 @@
-"""What all data sets share: photographs and label maps, a file each."""
+"""Datasets of files: a photograph and a label map per sample, found by name."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from pathlib import Path
-from typing import NamedTuple, Self
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.base import LabelledImages
-from scaseg.data.decode.files import image_size, read_image, read_labels
+from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.decode.image import image_size, read_image, read_labels
 from scaseg.data.sample import IGNORE, Sample
-from scaseg.io.paths import shown
+from scaseg.errors import UserError
+from scaseg.io.paths import read_lines, shown
+
+INVALID = -1  # in a table for renumber(): an id that no label map may hold
 
 
-class Pair(NamedTuple):
-    """A photograph, its label map, and the name they share within the data set."""
+class FilePair(NamedTuple):
+    """A photograph, its label map, and the name that they share within the dataset."""
 
     image: Path
     labels: Path
@@ -26,24 +29,29 @@ class Pair(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What a look at the folders found: the pairs of a split, and all that is wrong."""
+    """The pairs of a split, and what is missing or ambiguous."""
 
-    pairs: list[Pair]
-    problems: list[str]
+    pairs: list[FilePair]
+    problems: list[UserError]
 
 
-class PairedDataset(LabelledImages):
+class PairedDataset(SegmentationDataset):
     """Samples of one split, in the order of its list; labels are 0, 1, ... and IGNORE.
 
-    A data set says where its files lie (`splits`, `find`) and, where its labels are no image
-    of class indices, how they are read (`read_values`). label_map renames values on reading
-    ({255: 1} for binary masks); reduce_zero_label makes 0 unlabelled and every other class one
-    less, as in mmseg. Where `split` is None, all pairs. A file with more than max_pixels (None: 250
-    million) is refused before it is decoded. strict=False keeps what is missing in `problems` and
-    goes on with the pairs that are there: for whoever wants to report all of it.
+    A subclass says where its files are (`splits`, `find`), what its classes are called
+    (`default_classes` or `own_classes`) and, if its labels are not images of class indices, how
+    to read them (`read_values`).
+
+    split: None for all pairs.
+    label_map: values to rename on reading, such as {255: 1} for binary masks.
+    reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg.
+    max_pixels: refuse larger files before decoding (None: 250 million).
+    strict: raise an error if a file is missing; otherwise keep these errors in `problems` and go
+        on with the complete pairs.
     """
 
     root: Path
+    default_classes: ClassVar[tuple[str, ...] | None] = None
 
     def __init__(
         self,
@@ -64,38 +72,34 @@ class PairedDataset(LabelledImages):
         self.ignore_index = ignore_index
         self.max_pixels = max_pixels
         if not self.root.is_dir():
-            raise ValueError(f"{shown(self.root)}: no such folder")
+            raise UserError(shown(self.root), "no such folder")
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
         self.pairs, self.problems = self.find(self.root, split)
-        if strict:
-            self._require_pairs()
+        if strict and self.problems:
+            first, rest = self.problems[0], len(self.problems) - 1
+            more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
+            raise UserError(first.place, first.problem, first.remedy + more, first.detail)
+        if strict and not self.pairs:
+            raise UserError(shown(self.root), f"the split {split} has no photograph")
 
     @classmethod
     @abstractmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        """Name the splits that a root has; none: all its pairs are one set."""
+        """Return the names of the splits; none if all pairs are one set."""
 
     @classmethod
     @abstractmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        """Look for the pairs of a split; ValueError where the folder is no such data set."""
+        """Find the pairs of a split; UserError if the folder is not such a dataset."""
 
     @classmethod
-    @abstractmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
-        """Name the classes, where the data set or a file of it does."""
+        """Return the class names that the dataset or one of its files gives."""
+        return cls.default_classes
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        """Read a label map as it lies on disk: (H, W) whole numbers, ignore_index unlabelled."""
+        """Read a label map as stored: (H, W) whole numbers, ignore_index for unlabelled."""
         return read_labels(path, max_pixels=self.max_pixels)
-
-    def _require_pairs(self) -> None:
-        if self.problems:
-            rest = len(self.problems) - 1
-            more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
-            raise ValueError(self.problems[0] + more)
-        if not self.pairs:
-            raise ValueError(f"{shown(self.root)}: the split {self.split} has no photograph")
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
@@ -124,24 +128,25 @@ class PairedDataset(LabelledImages):
         image_path, label_path, name = self.pairs[index]
         image = read_image(image_path, max_pixels=self.max_pixels)
         labels = self.read_labels(label_path)
-        if image.shape[:2] != labels.shape:
-            raise ValueError(f"{shown(label_path)}: {size_mismatch(labels.shape, image.shape[:2])}")
+        require_same_size(shown(label_path), labels.shape, image.shape[:2])
         return Sample(image, labels, name)
 
     def read_labels(self, path: Path) -> NDArray[np.int32]:
-        """Read a label map as classes 0, 1, ... and IGNORE; ValueError names the first fault."""
+        """Read a label map as classes 0, 1, ... and IGNORE; UserError if a label is no class."""
         labels = self.to_classes(self.read_values(path), path)
         if self.classes is not None:
             wrong = (labels != IGNORE) & ((labels < 0) | (labels >= len(self.classes)))
             if wrong.any():
-                raise ValueError(
-                    f"{shown(path)}: holds {labels[wrong][0]}, but there are {len(self.classes)} "
-                    f"classes (0 to {len(self.classes) - 1}); use label_map or reduce_zero_label"
+                raise UserError(
+                    shown(path),
+                    f"holds {labels[wrong][0]}, but there are {len(self.classes)} classes "
+                    f"(0 to {len(self.classes) - 1})",
+                    "use label_map or reduce_zero_label",
                 )
         return labels
 
     def to_classes(self, values: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
-        """Apply label_map, ignore_index and reduce_zero_label; the range is not looked at."""
+        """Apply label_map, ignore_index and reduce_zero_label; the range is not checked."""
         labels = values.copy()
         for before, after in self.label_map.items():
             labels[values == before] = after
@@ -150,17 +155,85 @@ class PairedDataset(LabelledImages):
             unlabelled |= labels == 0
             labels = labels - 1
         if ((labels == IGNORE) & ~unlabelled).any():
-            raise ValueError(
-                f"{shown(path)}: class {IGNORE} is taken, it means unlabelled; use label_map to "
-                f"bring the classes below {IGNORE}"
+            raise UserError(
+                shown(path),
+                f"class {IGNORE} is taken, it means unlabelled",
+                f"use label_map to bring the classes below {IGNORE}",
             )
         labels[unlabelled] = IGNORE
         return labels
 
 
-def size_mismatch(labels: tuple[int, ...], image: tuple[int, ...]) -> str:
-    """Say that a label map has another size than its photograph, and why where that shows."""
-    said = f"{labels[0]} x {labels[1]} but its photograph is {image[0]} x {image[1]}"
-    if image == labels[::-1]:
-        return f"{said}; the camera's EXIF rotation was not applied to the labels"
-    return f"{said}; they must have one size"
+def require_same_size(place: str, labels: tuple[int, ...], image: tuple[int, ...]) -> None:
+    """Raise a UserError if a label map and its photograph, (H, W) each, differ in size."""
+    if labels != image:
+        problem = f"{labels[0]} x {labels[1]} but its photograph is {image[0]} x {image[1]}"
+        turned = image == labels[::-1]
+        rotated = "the camera's EXIF rotation was not applied to the labels"
+        raise UserError(place, problem, rotated if turned else "they must have one size")
+
+
+def require_split(place: Path, split: str, splits: Collection[str]) -> None:
+    """Raise a UserError that names the splits if this is none of them."""
+    if split not in splits:
+        there = f"there are {', '.join(splits) or 'none'}"
+        raise UserError(shown(place), f"has no split {split!r}", there)
+
+
+def read_list(path: Path) -> list[str]:
+    r"""Read the bare names of a list: `folder\name.jpg`, `name.jpg` and `name` are all name."""
+    names = []
+    for line in read_lines(path):
+        name = PurePosixPath(line.replace("\\", "/")).name  # lists made on Windows
+        names.append(name[: -len(".jpg")] if name.lower().endswith(".jpg") else name)
+    if not names:
+        raise UserError(shown(path), "names no photograph", "give one name a line")
+    return names
+
+
+def stems(folder: Path, suffix: str) -> set[str]:
+    """Return the names of the files with a suffix, without it; none if there is no folder."""
+    if not folder.is_dir():
+        return set()
+    return {
+        path.name[: -len(suffix)]
+        for path in folder.iterdir()
+        # hidden files are a system's own, such as macOS's ._NAME.jpg
+        if path.name.endswith(suffix) and not path.name.startswith(".")
+    }
+
+
+def pair_by_stem(names: Iterable[str], images: Path, labels: Path, suffix: str) -> Listing:
+    """Pair images/NAME.jpg with labels/NAME.suffix, in the order of the names."""
+    for folder, end in ((images, ".jpg"), (labels, suffix)):
+        if not folder.is_dir():
+            raise UserError(shown(folder), "no such folder", f"it should hold the {end} files")
+    photographs, maps = stems(images, ".jpg"), stems(labels, suffix)
+    found = Listing([], [])
+    for name in names:
+        pair = FilePair(images / f"{name}.jpg", labels / f"{name}{suffix}", name)
+        if name not in photographs:
+            listed = "restore it, or take the name out of the list"
+            found.problems.append(UserError(shown(pair.image), "no such photograph", listed))
+        elif name not in maps:
+            again = "download it again"
+            found.problems.append(UserError(shown(pair.labels), "no such label map", again))
+        else:
+            found.pairs.append(pair)
+    return found
+
+
+def renumber(
+    values: NDArray[np.int32], table: NDArray[np.int32], path: Path, *, valid: str, unlabelled: int
+) -> NDArray[np.int32]:
+    """Look ids up in a table of classes, IGNORE and INVALID.
+
+    valid: the ids that may occur, for the error. unlabelled: what IGNORE becomes.
+    """
+    inside = (values >= 0) & (values < len(table))
+    classes = table[np.where(inside, values, 0)]
+    wrong = ~inside | (classes == INVALID)
+    if wrong.any():
+        raise UserError(shown(path), f"holds {values[wrong][0]}", valid)
+    classes[classes == IGNORE] = unlabelled
+    return classes

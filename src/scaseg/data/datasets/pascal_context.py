@@ -1,4 +1,4 @@
-"""PASCAL Context: VOC 2010 with every pixel labelled; the 59 frequent classes."""
+"""PASCAL Context: VOC 2010 with every pixel labelled, in its 59 most frequent classes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.listed import WRONG, no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.paired import Listing, PairedDataset
-from scaseg.data.decode.files import read_labels
+from scaseg.data.datasets.paired import (
+    INVALID,
+    Listing,
+    PairedDataset,
+    pair_by_stem,
+    read_list,
+    renumber,
+    require_split,
+    stems,
+)
+from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
 
 # The 59 by their ids among the 459 of labels.txt, which are alphabetical; so are these.
@@ -37,7 +46,7 @@ BY_ID[list(IDS)] = np.arange(len(CLASSES))
 
 FORMS = (("SegmentationClassContext", ".png"), ("Context", ".png"), ("trainval", ".mat"))
 LISTS = ("SegmentationContext/{}.txt", "Segmentation/{}_context.txt", "Main/{}.txt")
-LOOKED_AT = 500  # PNGs of Context/, for what their 0 means: most photographs have unlabelled pixels
+SCANNED = 500  # PNGs of Context/, for what their 0 means: most photographs have unlabelled pixels
 
 
 class PascalContext(PairedDataset):
@@ -49,7 +58,7 @@ class PascalContext(PairedDataset):
 
     - SegmentationClassContext/NAME.png of mmseg: 0 unlabelled, 1 to 59.
     - Context/NAME.png of PaddleSeg: 0 to 58 and 255 unlabelled, or, of older copies, as mmseg's;
-      255 or 59 in any of them tells (https://github.com/PaddlePaddle/PaddleSeg, convert_voc2010).
+      255 or 59 in any file decides (https://github.com/PaddlePaddle/PaddleSeg, convert_voc2010).
     - trainval/NAME.mat of https://www.cs.stanford.edu/~roozbeh/pascal-context/ : the variable
       LabelMap, 16 bits, 459 ids, of which the other 400 count as unlabelled.
 
@@ -62,104 +71,101 @@ class PascalContext(PairedDataset):
     of the PNGs, their values follow it; else they are alphabetical, as both converters write them.
     """
 
-    @classmethod
-    def splits(cls, root: Path) -> tuple[str, ...]:
-        return tuple(split for split in ("train", "val") if _list_of(root, split))
+    default_classes = CLASSES
 
     @classmethod
-    def own_classes(cls, root: Path) -> tuple[str, ...]:
-        return CLASSES
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        return tuple(split for split in ("train", "val") if _find_list(root, split))
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        images = _voc(root) / "JPEGImages"
-        labels, suffix = _labels_of(root)
-        if split is None:
-            names = sorted(stems(labels, suffix))
-        else:
-            path = _list_of(root, split) if split in ("train", "val") else None
-            if path is None:
-                raise no_such_split(_voc(root) / "ImageSets", split, cls.splits(root))
+        voc = _find_voc(root)
+        labels, suffix = _find_labels(root)
+        names = sorted(stems(labels, suffix))
+        if split is not None:
+            require_split(voc / "ImageSets", split, cls.splits(root))
+            path = _find_list(root, split)
+            assert path is not None
             names = read_list(path)
-        return pair_up(names, images, labels, suffix)
+        return pair_by_stem(names, voc / "JPEGImages", labels, suffix)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".mat":
-            values = read_label_map(path, "LabelMap", max_pixels=self.max_pixels)
-            table = BY_ID
-            fits = f"ids are 1 to {ALL_IDS}, and 0 unlabelled"
+            values, table = read_label_map(path, "LabelMap", max_pixels=self.max_pixels), BY_ID
+            valid = f"ids are 1 to {ALL_IDS}, and 0 unlabelled"
         else:
             values, table = read_labels(path, max_pixels=self.max_pixels), self.by_pixel
-            fits = "1 to 59 are classes and 0 is unlabelled"
+            valid = "1 to 59 are classes and 0 is unlabelled"
             if table[0] != IGNORE:
-                fits = "0 to 58 are classes and 255 is unlabelled"
-        return renumber(values, table, path, fits=fits, unlabelled=self.ignore_index)
+                valid = "0 to 58 are classes and 255 is unlabelled"
+        return renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
 
     @cached_property
     def by_pixel(self) -> NDArray[np.int32]:
-        """The classes by the value of a PNG's pixel."""
-        folder, _ = _labels_of(self.root)
+        """The class of each pixel value of a PNG."""
+        folder, _ = _find_labels(self.root)
         order = folder / "59_labels.txt"
         classes = _read_order(order) if order.is_file() else list(range(len(CLASSES)))
-        table = np.full(IGNORE + 1, WRONG, np.int32)
-        if folder.name == "Context" and self._counts_from_zero(folder):
+        table = np.full(IGNORE + 1, INVALID, np.int32)
+        if folder.name == "Context" and _counts_from_zero(folder):
             table[: len(classes)], table[IGNORE] = classes, IGNORE
         else:
             table[1 : len(classes) + 1], table[0] = classes, IGNORE
         return table
 
-    @staticmethod
-    def _counts_from_zero(folder: Path) -> bool:
-        for name in sorted(stems(folder, ".png"))[:LOOKED_AT]:  # a subset may not tell
-            try:
-                values = read_labels(folder / f"{name}.png")
-            except ValueError:
-                continue  # reading its labels will tell
-            if (values == IGNORE).any():
-                return True
-            if (values == len(CLASSES)).any():
-                return False
-        raise ValueError(
-            f"{shown(folder)}: no PNG holds 255 or 59, so 0 may be a class or unlabelled; rename "
-            "it SegmentationClassContext if 0 is unlabelled"
-        )
+
+def _counts_from_zero(folder: Path) -> bool:
+    for name in sorted(stems(folder, ".png"))[:SCANNED]:  # one file may have neither value
+        try:
+            values = read_labels(folder / f"{name}.png")
+        except ValueError:
+            continue  # reading its labels will report it
+        if (values == IGNORE).any():
+            return True
+        if (values == len(CLASSES)).any():
+            return False
+    raise UserError(
+        shown(folder),
+        "no PNG holds 255 or 59, so 0 may be a class or unlabelled",
+        "rename it SegmentationClassContext if 0 is unlabelled",
+    )
 
 
 def _places(root: Path) -> tuple[Path, ...]:
-    """Name the folders where parts of the data set may lie, from VOC2010 outwards."""
+    """Return the folders where parts of the dataset may be, from VOC2010 outwards."""
     return (root / "VOCdevkit" / "VOC2010", root / "VOC2010", root / "VOCdevkit", root)
 
 
-def _voc(root: Path) -> Path:
+def _find_voc(root: Path) -> Path:
     for place in _places(root):
         if (place / "JPEGImages").is_dir():
             return place
-    raise ValueError(f"{shown(root)}: has no VOCdevkit/VOC2010/JPEGImages; unpack VOC 2010 there")
+    raise UserError(shown(root), "has no VOCdevkit/VOC2010/JPEGImages", "unpack VOC 2010 there")
 
 
-def _list_of(root: Path, split: str) -> Path | None:
-    sets = _voc(root) / "ImageSets"
-    found = (sets / name.format(split) for name in LISTS)
-    return next((path for path in found if path.is_file()), None)
+def _find_list(root: Path, split: str) -> Path | None:
+    paths = (_find_voc(root) / "ImageSets" / name.format(split) for name in LISTS)
+    return next((path for path in paths if path.is_file()), None)
 
 
-def _labels_of(root: Path) -> tuple[Path, str]:
+def _find_labels(root: Path) -> tuple[Path, str]:
     for name, suffix in FORMS:
         for place in _places(root):
             if next((place / name).glob(f"*{suffix}"), None):
                 return place / name, suffix
-    forms = ", ".join(f"{name}/*{suffix}" for name, suffix in FORMS)
     for place in _places(root):
         merged = place / "trainval_merged.json"
         if merged.is_file():
             # run-length codes of every region of 10,103 photographs in one file: each process of
             # a loader would hold all of it to read one photograph
-            raise ValueError(
-                f"{shown(merged)}: the Detail API's one file for all photographs is not read; turn "
-                "it into SegmentationClassContext/*.png with mmseg's tools/dataset_converters/"
-                "pascal_context.py, or get trainval/*.mat"
+            raise UserError(
+                shown(merged),
+                "the Detail API's one file for all photographs is not read",
+                "convert it to SegmentationClassContext/*.png with mmseg's "
+                "tools/dataset_converters/pascal_context.py, or get trainval/*.mat",
             )
-    raise ValueError(f"{shown(root)}: has no label maps; one of {forms} should be there")
+    forms = ", ".join(f"{name}/*{suffix}" for name, suffix in FORMS)
+    raise UserError(shown(root), "has no label maps", f"one of {forms} should be there")
 
 
 def _read_order(path: Path) -> list[int]:
@@ -171,10 +177,8 @@ def _read_order(path: Path) -> list[int]:
         name = RENAMED.get(name, name)
         if match and name in CLASSES:
             order[int(match[1])] = CLASSES.index(name)
-    numbers = list(range(1, len(CLASSES) + 1))
-    if sorted(order) != numbers or len(set(order.values())) != len(CLASSES):
-        raise ValueError(
-            f"{shown(path)}: names {len(set(order.values()))} of the 59 classes; it should have a "
-            "line `1: aeroplane` for each"
-        )
+    numbers, found = list(range(1, len(CLASSES) + 1)), len(set(order.values()))
+    if sorted(order) != numbers or found != len(CLASSES):
+        remedy = "it should have a line `1: aeroplane` for each"
+        raise UserError(shown(path), f"names {found} of the 59 classes", remedy)
     return [order[number] for number in numbers]

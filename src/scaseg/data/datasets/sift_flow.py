@@ -8,10 +8,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.listed import no_such_split, pair_up, read_list, renumber, stems
-from scaseg.data.datasets.paired import Listing, PairedDataset
+from scaseg.data.datasets.paired import (
+    Listing,
+    PairedDataset,
+    pair_by_stem,
+    read_list,
+    renumber,
+    require_split,
+    stems,
+)
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
 SCENES = "spatial_envelope_256x256_static_8outdoorcategories"
@@ -23,7 +31,6 @@ SEMANTIC = (
     "river", "road", "rock", "sand", "sea", "sidewalk", "sign", "sky", "staircase", "streetlight",
     "sun", "tree", "window",
 )  # fmt: skip
-GEOMETRIC = ("sky", "horizontal", "vertical")
 
 
 class SiftFlow(PairedDataset):
@@ -39,8 +46,9 @@ class SiftFlow(PairedDataset):
     https://github.com/shelhamer/fcn.berkeleyvision.org/blob/master/data/sift-flow/classes.txt
     """
 
+    default_classes: ClassVar[tuple[str, ...]] = SEMANTIC
     folder: ClassVar[str] = "SemanticLabels"
-    usual_classes: ClassVar[tuple[str, ...]] = SEMANTIC
+    void: ClassVar[int] = 0  # unlabelled, beside 0
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
@@ -53,35 +61,32 @@ class SiftFlow(PairedDataset):
             try:
                 found = read_names(labels / f"{name}.mat")
             except ValueError:
-                break  # without names; or torn, which reading its labels will tell
-            if len(found) == len(cls.usual_classes):
+                break  # without names; or torn, which reading its labels will report
+            if len(found) == len(cls.default_classes):
                 return found
-        return cls.usual_classes
+        return cls.default_classes
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         images, labels = root / "Images" / SCENES, root / cls.folder / SCENES
         everything = stems(images, ".jpg") - UNANNOTATED
-        if split is None:
-            names = sorted(everything)
-        elif split not in ("train", "test"):
-            raise no_such_split(root, split, cls.splits(root))
-        elif not (root / TEST_LIST).is_file():
-            raise ValueError(f"{shown(root / TEST_LIST)}: no such file; it tells test from train")
-        else:
-            test = [name for name in read_list(root / TEST_LIST) if name not in UNANNOTATED]
-            names = test if split == "test" else sorted(everything - set(test))
-        return pair_up(names, images, labels, ".mat")
+        names = sorted(everything)
+        if split is not None:
+            path = root / TEST_LIST
+            if not path.is_file():
+                raise UserError(shown(path), "no such file", "it separates test from train")
+            require_split(root, split, cls.splits(root))
+            test = [name for name in read_list(path) if name not in UNANNOTATED]
+            names = test if split == "test" else sorted(everything.difference(test))
+        return pair_by_stem(names, images, labels, ".mat")
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        table = np.array([IGNORE, *range(len(self.usual_classes))], np.int32)
-        fits = f"0 is unlabelled and 1 to {len(self.usual_classes)} are classes"
-        values = self.void_to_zero(read_label_map(path, "S", max_pixels=self.max_pixels))
-        return renumber(values, table, path, fits=fits, unlabelled=self.ignore_index)
-
-    def void_to_zero(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Bring a file's own sign for unlabelled to 0."""
-        return values
+        count = len(self.default_classes)
+        values = read_label_map(path, "S", max_pixels=self.max_pixels)
+        values = np.where(values == self.void, 0, values)
+        table = np.array([IGNORE, *range(count)], np.int32)
+        valid = f"0 is unlabelled and 1 to {count} are classes"
+        return renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
 
 
 class SiftFlowGeo(SiftFlow):
@@ -92,8 +97,6 @@ class SiftFlowGeo(SiftFlow):
     0 counts as unlabelled too, as it does there.
     """
 
+    default_classes = ("sky", "horizontal", "vertical")
     folder = "GeoLabels"
-    usual_classes = GEOMETRIC
-
-    def void_to_zero(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(values == -1, 0, values)
+    void = -1

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from scaseg.data.datasets.paired import Pair, PairedDataset
-from scaseg.data.decode.files import IMAGE_SUFFIXES, image_size
+from scaseg.data.datasets.paired import FilePair, PairedDataset
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.problems import (
     class_problems,
@@ -131,9 +131,9 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
 
 def _splits(
     build: Callable[[str | None], PairedDataset], names: Sequence[str], everything: PairedDataset
-) -> tuple[dict[str, list[Pair]], list[Problem]]:
+) -> tuple[dict[str, list[FilePair]], list[Problem]]:
     """Look for the pairs of each split, and for what is missing there."""
-    splits: dict[str, list[Pair]] = {}
+    splits: dict[str, list[FilePair]] = {}
     messages = []
     for name in names:
         try:
@@ -143,19 +143,19 @@ def _splits(
             messages.append(str(fault))
             continue
         splits[name] = part.pairs
-        messages += part.problems
+        messages += map(str, part.problems)
         if not part.pairs and not part.problems:
             messages.append(f"{shown(everything.root)}: the split '{name}' is empty; give it pairs")
     if not names:
         splits["all images"] = everything.pairs
-        messages += everything.problems
+        messages += map(str, everything.problems)
     remedy = "add what is missing, or take the name out"
     # a problem of the folders is one of every split
     unique = dict.fromkeys(messages)
     return splits, [problem_of(message, everything.root, remedy) for message in unique]
 
 
-def _look_at_labels(dataset: PairedDataset, pair: Pair) -> Look:
+def _look_at_labels(dataset: PairedDataset, pair: FilePair) -> Look:
     """Read a label map whole; where it is no image, this is the time to compare sizes."""
     facts = attempt(lambda: read_label_facts(dataset, pair.labels), pair.labels)
     if isinstance(facts, str):
@@ -169,7 +169,7 @@ def _look_at_labels(dataset: PairedDataset, pair: Pair) -> Look:
     return Look(None, None, facts, problems)
 
 
-def _compare_headers(pair: Pair, dataset: PairedDataset) -> list[Problem]:
+def _compare_headers(pair: FilePair, dataset: PairedDataset) -> list[Problem]:
     if not _is_image(pair.labels):
         return []
 
@@ -189,7 +189,7 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES
 
 
-def _spaced(pairs: list[Pair], most: int) -> list[Pair]:
+def _spaced(pairs: list[FilePair], most: int) -> list[FilePair]:
     return (
         [pairs[index * len(pairs) // most] for index in range(most)] if len(pairs) > most else pairs
     )

@@ -7,14 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from scaseg.data.datasets.paired import Pair, PairedDataset
-from scaseg.data.decode.files import image_size
+from scaseg.data.datasets.paired import FilePair, PairedDataset
+from scaseg.data.decode.image import image_size
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.report import Problem
 from scaseg.data.validation.scan import LabelFacts
 from scaseg.io.paths import shown
 
-Splits = Mapping[str, Sequence[Pair]]
+Splits = Mapping[str, Sequence[FilePair]]
 
 
 def size_problems(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import PIL
 
-from scaseg.data.datasets.paired import Pair, PairedDataset
+from scaseg.data.datasets.paired import FilePair, PairedDataset
 from scaseg.data.validation.problems import class_problems, list_problems, value_problems
 from scaseg.data.validation.report import Problem
 from scaseg.data.validation.sample import Look, look_at, look_at_photograph
@@ -100,7 +100,7 @@ def _read(
         for pair, one in zip(own, looks, strict=True)
         if one.labels is not None
     }
-    lists: dict[str, list[Pair]] = {}
+    lists: dict[str, list[FilePair]] = {}
     for part in parts:
         named = lists.setdefault(part.split, [])
         before = set(named)  # two parts of one list may share: each is looked at for itself

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.decode.files import read_image
+from scaseg.data.decode.image import read_image
 from scaseg.data.validation.problems import size_problems
 from scaseg.data.validation.report import Problem
 from scaseg.data.validation.scan import LabelFacts, attempt, read_label_facts

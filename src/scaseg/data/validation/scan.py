@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.base import LabelledImages
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.io.paths import shown
@@ -52,7 +52,7 @@ class LabelScan:
 
 
 def scan_labels(
-    dataset: LabelledImages, *, workers: int | None = None, progress: Progress | None = None
+    dataset: SegmentationDataset, *, workers: int | None = None, progress: Progress | None = None
 ) -> LabelScan:
     """Count the pixels of each class over all label maps, a bad file among them or not.
 
