@@ -1,10 +1,10 @@
 """Every parser of the command line, by the words that lead to it."""
 
-from scaseg.cli import _parser
+from scaseg.cli import build_parser
 
 
 def all_parsers(parser=None, words=()):
-    parser = parser or _parser()
+    parser = parser or build_parser()
     yield words, parser
     for name, below in parser.commands().items():
         yield from all_parsers(below, (*words, name))

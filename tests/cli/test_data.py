@@ -103,7 +103,7 @@ def test_values_are_renamed(root, text, capsys):
     [
         (["check", "nowhere"], "error: nowhere: no such folder; give the one that holds"),
         (["check", "."], "error: images: no such folder; give images/ and labels/"),
-        (["check", ".", "--name", "x"], "error: --name: 'x'; choose one of folder, "),
+        (["check", ".", "--name", "x"], "error: --name: 'x'; give one of folder, "),
         (["check", ".", "--label-map", "{255:1}"], "error: --label-map: '{255:1}'; give whole num"),
         (["check", ".", "--label-map", "{a: 1}"], "error: --label-map: '{a: 1}'; give whole num"),
         (["check", ".", "--label-map", "{1.5: 1}"], "error: --label-map: '{1.5: 1}'; give whole"),
@@ -112,7 +112,7 @@ def test_values_are_renamed(root, text, capsys):
         (["check", ".", "--workers", "0"], "error: --workers: '0'; give a whole number >= 1"),
         (["check", ".", "--ignore-index", "-1"], "error: --ignore-index: '-1'; give a whole"),
         (["check"], "error: the following arguments are required: DIR; see scaseg data check"),
-        (["prepare", "x", ".", "out"], "error: NAME: 'x'; choose one of folder, "),
+        (["prepare", "x", ".", "out"], "error: NAME: 'x'; give one of folder, "),
         (["prepare", "folder", "nowhere", "out"], "error: nowhere: no such folder; "),
         (["prepare", "folder", ".", "out"], "error: out: lies inside the data set"),
         ([], "error: the following arguments are required: COMMAND; see scaseg data --help"),

@@ -70,7 +70,7 @@ def test_grids_and_classes(place, way, kind):
 def test_more_classes_than_a_figure_has_room_for(place, monkeypatch, capsys):
     monkeypatch.setattr("scaseg.explanation.figure.MOST", 1)
     found = dependency_maps(small_model("dot"), photograph(48, 64), [(1, 1), (9, 9), (30, 30)])
-    monkeypatch.setattr("scaseg.explanation.class_maps", lambda *_: found)
+    monkeypatch.setattr("scaseg.explanation.maps.class_maps", lambda *_: found)
     arguments = [str(place / "photo.png"), "--model", str(place / "dot"), "--classes"]
     with np.load(run(place, *arguments, out="all.npz")) as saved:
         assert len(saved["maps"]) == 3
@@ -158,7 +158,7 @@ def test_too_little_memory_is_one_line(place, capsys, monkeypatch):
     def too_much(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory:\n you tried")
 
-    monkeypatch.setattr("scaseg.explanation.dependency_maps", too_much)
+    monkeypatch.setattr("scaseg.explanation.maps.dependency_maps", too_much)
     arguments = [str(place / "photo.png"), "--model", str(place / "dot"), "--point", "1,1"]
     assert "could not be explained" in refusal(place, capsys, *arguments, code=1)
 

@@ -5,9 +5,9 @@ import shlex
 
 import pytest
 
-from scaseg.cli import _parser, main
-from scaseg.cli.example import format_epilog
-from scaseg.cli.keys import split_keys, unknown_key
+from scaseg.cli import build_parser, main
+from scaseg.cli.parser import format_command
+from scaseg.cli.settings import check_keys, split_keys
 from tests.cli.parsers import COMMANDS, all_parsers, named
 
 
@@ -40,9 +40,8 @@ def test_the_example_can_be_pasted(words, columns, monkeypatch, capsys):
     assert program == "scaseg"
     assert tuple(arguments[: len(words)]) == words
     rest, keys = split_keys(arguments)
-    options = _parser().parse_args(rest)  # exits, where it does not fit
-    assert not keys or options.takes_keys
-    assert unknown_key(keys) is None
+    options = build_parser().parse_args(rest)  # raises, where it does not fit
+    check_keys(keys, allowed=getattr(options, "takes_keys", False))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=named)
@@ -54,10 +53,10 @@ def test_every_option_has_help(words):
 
 def test_a_long_example_breaks_where_a_shell_goes_on():
     example = "scaseg data check masks --label-map '{255: 1}' --classes sky,tree --quiet"
-    shown = format_epilog(example, "", 40)
+    shown = format_command(f"example: {example}", 40)
     assert shown == (
         "example: scaseg data check masks \\\n"
         "    --label-map '{255: 1}' \\\n"
-        "    --classes sky,tree --quiet\n"
+        "    --classes sky,tree --quiet"
     )
     assert shlex.split(shown.replace("\\\n", ""))[1:] == shlex.split(example)

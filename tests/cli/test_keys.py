@@ -1,8 +1,7 @@
-import argparse
-
 import pytest
 
-from scaseg.cli.keys import split_keys
+from scaseg.cli.settings import split_keys
+from scaseg.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -49,5 +48,5 @@ def test_values_keep_their_spaces_and_lines():
     ],
 )
 def test_a_missing_value_is_said(arguments, said):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^{said}"):
+    with pytest.raises(UserError, match=f"^{said}"):
         split_keys(arguments.split())

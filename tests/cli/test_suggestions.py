@@ -77,11 +77,11 @@ from scaseg.cli import main
         ),
         (
             "compare --data x --out y --contexts none,scaa",
-            "--contexts: 'scaa'; did you mean sca? give some of none, average, sca, dot",
+            "--contexts: 'scaa'; did you mean sca? give one of none, average, sca, dot",
         ),
         (
             "data check . --name sift_flw",
-            "--name: 'sift_flw'; did you mean sift_flow? choose one of folder, sift_flow,",
+            "--name: 'sift_flw'; did you mean sift_flow? give one of folder, sift_flow,",
         ),
     ],
 )

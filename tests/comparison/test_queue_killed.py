@@ -21,8 +21,8 @@ from tests.scenes import write_scenes
 DRIVER = """
 import json, os, sys
 import scaseg.comparison.compare as module
-from scaseg.config import load_recipe
-from scaseg.training.comparing import starting
+from scaseg.config.recipe import load_recipe
+from scaseg.comparison import launch as starting
 
 module._try_out = lambda *_: None
 for line in sys.stdin:  # start a queue in a process of its own, and say which

@@ -1,11 +1,12 @@
 from dataclasses import fields, is_dataclass, replace
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.config.recipe import describe, load_recipe, save_recipe, to_yaml
+from scaseg.config.reading import choices_of
+from scaseg.config.recipe import describe, load_recipe, recipe_names, save_recipe, to_yaml
 from scaseg.config.run import (
     AugmentConfig,
     DataConfig,
@@ -14,10 +15,11 @@ from scaseg.config.run import (
     RunConfig,
     TrainingConfig,
 )
+from scaseg.errors import UserError
 from scaseg.losses import LOSSES
-from scaseg.models.build import BACKBONES, CONTEXTS
+from scaseg.models.build import CONTEXTS
 from scaseg.models.heads import HEADS
-from scaseg.registry import DATASETS
+from scaseg.registry import BACKBONES, DATASETS
 
 UNUSUAL = RunConfig(
     data=DataConfig(
@@ -92,7 +94,7 @@ def test_a_recipe_as_people_write_it(tmp_path):
           crop:
           - 64
           - 96
-        training: {lr: 1e-3, epochs: 1e1, optimiser_options: {eps: 1e-8}, freeze_backbone: True}
+        training: {lr: 1e-3, epochs: 1e1, optimizer_options: {eps: 1e-8}, freeze_backbone: True}
         machine: {precision: 16}
     """
     run = load_recipe(write(tmp_path, text))
@@ -122,11 +124,11 @@ def test_a_recipe_as_people_write_it(tmp_path):
         ("data: {root: a}\ndata: {root: b}", "line 2: the key data is given twice; keep one"),
         ("data:\n  root: a\n  val: b\n  root: c", "line 4: the key root is given twice; keep one"),
         ("data: {label_map: {1: 2,\n 1: 3}}", "line 2: the key 1 is given twice; keep one"),
-        ("data:\n  root: [a\n", r"line 3: not YAML \("),
-        ("data: !!python/object:os.x {}", r"line 1: not YAML \("),
-        ("data: {root: a}\n\tval: b", r"line 2: not YAML \("),
-        ("? [a, b]\n: 1", r"line 1: not YAML \(found unhashable key\)"),
-        ("data: {root: 'a\x00'}", r"not YAML \(unacceptable character"),
+        ("data:\n  root: [a\n", r"line 3: invalid YAML \("),
+        ("data: !!python/object:os.x {}", r"line 1: invalid YAML \("),
+        ("data: {root: a}\n\tval: b", r"line 2: invalid YAML \("),
+        ("? [a, b]\n: 1", r"line 1: invalid YAML \(found unhashable key\)"),
+        ("data: {root: 'a\x00'}", r"invalid YAML \(unacceptable character"),
     ],
 )
 def test_faults_of_a_file_name_it_and_the_place(tmp_path, text, said):
@@ -171,7 +173,7 @@ def test_overrides_come_last(tmp_path, key, text, expected):
 
 
 def test_options_are_overridden_one_by_one(tmp_path):
-    path = write(tmp_path, "training: {optimiser_options: {eps: 1, nesterov: true}}")
+    path = write(tmp_path, "training: {optimizer_options: {eps: 1, nesterov: true}}")
     run = load_recipe(path, {"training.optimizer_options.eps": "1e-8"})
     assert run.training.optimizer_options == {"eps": 1e-8, "nesterov": True}
     overrides = {
@@ -192,7 +194,11 @@ def test_options_are_overridden_one_by_one(tmp_path):
         ("trainig.epochs", "1", "--trainig: unknown key; did you mean training?"),
         ("training", "1", "--training: '1'; give a mapping of keys to values"),
         ("data.root.deep", "1", r"--data.root: {'deep': 1}; give text, or null"),
-        ("training.loss_options.gamma", "[1", r"--training.loss_options.gamma: '\[1'; line 1: not"),
+        (
+            "training.loss_options.gamma",
+            "[1",
+            r"--training.loss_options.gamma: '\[1'; line 1: invalid",
+        ),
         ("augment.scale", "[2, 1]", "--augment.scale: from 2.0 to 1.0; give the smaller first"),
         ("training.lr", "inf", "--training.lr: 'inf'; give a number >= 0"),
     ],
@@ -240,7 +246,7 @@ def test_short_lists_are_written_in_one_line():
 @pytest.mark.parametrize(
     ("config", "key", "registry"),
     [
-        (DataConfig, "name", tuple(DATASETS)),
+        (DataConfig, "name", DATASETS),
         (NetworkConfig, "backbone", BACKBONES),
         (NetworkConfig, "context", CONTEXTS),
         (NetworkConfig, "head", ("auto", *HEADS)),
@@ -248,4 +254,15 @@ def test_short_lists_are_written_in_one_line():
     ],
 )
 def test_the_choices_are_what_can_be_built(config, key, registry):
-    assert get_args(get_type_hints(config)[key]) == tuple(registry)
+    (facts,) = (item.metadata for item in fields(config) if item.name == key)
+    assert choices_of(get_type_hints(config)[key], facts) == tuple(registry)
+
+
+def test_recipes_of_the_package_go_by_name(tmp_path, monkeypatch):
+    assert "own_folder" in recipe_names()
+    assert load_recipe("own_folder").model.backbone == "mobilenet_v2"
+    with pytest.raises(UserError, match=r"own_foldr: no such file; did you mean own_folder\?"):
+        load_recipe("own_foldr")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_folder").write_text("training: {epochs: 7}")  # a user's own file comes first
+    assert load_recipe("own_folder").training.epochs == 7

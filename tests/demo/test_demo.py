@@ -73,7 +73,7 @@ def test_a_training_that_fails_is_named(tmp_path):
 def test_the_demo_is_its_recipe_shortened():
     from scaseg.config.recipe import load_recipe
 
-    recipe, run = load_recipe("recipes/context_scenes_global.yaml"), describe_run("sca")
+    recipe, run = load_recipe("context_scenes_global"), describe_run("sca")
     assert run.model == recipe.model
     assert run.augment == recipe.augment
     for name in ("optimizer", "lr", "head_lr", "weight_decay", "batch_size", "warmup", "loss"):

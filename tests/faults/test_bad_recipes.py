@@ -57,7 +57,7 @@ BAD = cases(
     row("deep lists", "[" * 100_000, "nested too deeply"),
     row("deep steps", "- " * 5000 + "x", "nested too deeply"),
     row("a class path", "model: {class_path: os.system}\n", "model.class_path: unknown key; the"),
-    row("a class for text", "training: {optimiser: {class_path: os.system}}\n", "give text"),
+    row("a class for text", "training: {optimizer: {class_path: os.system}}\n", "give text"),
     row("an unknown section", "trainning: {epochs: 1}\n", "unknown key; did you mean training?"),
     row("escapes in a key", '"\\e[31mred": 1\n', "r.yaml: \\x1b[31mred: unknown key"),
     row("nan", "training: {lr: .nan}\n", "r.yaml: training.lr: nan; give a number >= 0"),
@@ -135,13 +135,13 @@ BAD = cases(
         ("train", "r.yaml", "--data", "data", "--out", "out"),
     ),
     *(
-        row(f"optimiser {name}", f"training: {{optimiser: {name}}}\n", f"{name!r}; give one of Ada")
+        row(f"optimiser {name}", f"training: {{optimizer: {name}}}\n", f"{name!r}; give one of Ada")
         for name in ("__class__", "os.system", "Optimizer", "lr_scheduler", "LBFGS")
     ),
     row(
-        "optimiser options", "training: {optimiser_options: {nope: 1}}\n", "nope: unknown key; SGD"
+        "optimiser options", "training: {optimizer_options: {nope: 1}}\n", "nope: unknown key; SGD"
     ),
-    row("momentum", "training: {optimiser_options: {momentum: x}}\n", "optimiser_options: '<' not"),
+    row("momentum", "training: {optimizer_options: {momentum: x}}\n", "optimizer_options: '<' not"),
     row("loss options", "training: {loss_options: {gamma: 3}}\n", "cross_entropy has no options"),
     row("loss nan", "training: {loss: focal, loss_options: {gamma: .nan}}\n", "gamma: nan; give a"),
     *(

@@ -96,16 +96,16 @@ def test_options_reach_the_optimiser_and_come_before_the_usual():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("adamm", {}, r"optimiser: 'adamm'; give one of .*Adam, .*SGD"),
-        ("LBFGS", {}, "optimiser: 'LBFGS'; give one of"),
-        ("optimizer", {}, "optimiser: 'optimizer'; give one of"),
-        ("sgd", {"betas": 1}, "optimiser_options.betas: unknown key; SGD has momentum"),
-        ("sgd", {"lr": 1}, "optimiser_options.lr: unknown key; SGD has"),
-        ("sgd", {"params": 1}, "optimiser_options.params: unknown key"),
-        ("adam", {"eps": "small"}, r"optimiser_options: .*; see torch.optim.Adam"),
-        ("adam", {"betas": [2, 2]}, r"optimiser_options: .*; see torch.optim.Adam"),
-        ("adam", {"betas": 3}, r"optimiser_options: .*; see torch.optim.Adam"),
-        ("adam", {"fused": True, "foreach": True}, r"optimiser_options: .*; see torch.optim.Adam"),
+        ("adamm", {}, r"optimizer: 'adamm'; give one of .*Adam, .*SGD"),
+        ("LBFGS", {}, "optimizer: 'LBFGS'; give one of"),
+        ("optimizer", {}, "optimizer: 'optimizer'; give one of"),
+        ("sgd", {"betas": 1}, "optimizer_options.betas: unknown key; SGD has momentum"),
+        ("sgd", {"lr": 1}, "optimizer_options.lr: unknown key; SGD has"),
+        ("sgd", {"params": 1}, "optimizer_options.params: unknown key"),
+        ("adam", {"eps": "small"}, r"optimizer_options: .*; see torch.optim.Adam"),
+        ("adam", {"betas": [2, 2]}, r"optimizer_options: .*; see torch.optim.Adam"),
+        ("adam", {"betas": 3}, r"optimizer_options: .*; see torch.optim.Adam"),
+        ("adam", {"fused": True, "foreach": True}, r"optimizer_options: .*; see torch.optim.Adam"),
     ],
 )
 def test_what_an_optimiser_does_not_take_is_refused(name, options, said):

@@ -48,7 +48,7 @@ def paper(page: Page) -> str:
         study = page.studies.get(name)
         ours = {one.name: _score(one, "mIoU") for one in study.summaries} if study else {}
         for context, known in scores.items():
-            recipe = page.root / "recipes" / f"{name}_{context}.yaml"
+            recipe = page.root / "src/scaseg/recipes" / f"{name}.yaml"
             lines.append(
                 f"| {data} | {context} | {_cell(known)} | {ours.get(context, 'not run here')} | "
                 f"[{recipe.name}]({page.link(recipe)}) |"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from scaseg import __version__
 from scaseg.cli.bench import add_bench
@@ -13,68 +14,66 @@ from scaseg.cli.data import add_data
 from scaseg.cli.demo import add_demo
 from scaseg.cli.evaluate import add_evaluate
 from scaseg.cli.explain import add_explain
-from scaseg.cli.keys import split_keys, unknown_key
 from scaseg.cli.parser import Parser
 from scaseg.cli.predict import add_predict
+from scaseg.cli.recipes import add_recipes
+from scaseg.cli.settings import check_keys, split_keys
 from scaseg.cli.train import add_train
+from scaseg.errors import UserError, WorkError, one_line
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. Exit codes: 0 done, 1 a fault during work, 2 bad input, 130 Ctrl-C."""
-    parser = _parser()
     try:
         rest, keys = split_keys(sys.argv[1:] if arguments is None else arguments)
-    except argparse.ArgumentTypeError as fault:
-        parser.error(str(fault))
-    options = parser.parse_args(rest)
-    if keys and not getattr(options, "takes_keys", False):
-        parser.error(f"--{next(iter(keys))}: this command has no such option")
-    if keys and (fault_of_key := unknown_key(keys)):
-        parser.error(fault_of_key)
-    options.config_keys = keys
-    try:
+        parser = build_parser()
+        options = parser.parse_args(rest)
+        if keys:
+            check_keys(keys, allowed=getattr(options, "takes_keys", False))
+        options.config_keys = keys
         options.run(options, parser)
-    except BrokenPipeError:  # | head has seen enough
+    except UserError as error:
+        fail(2, error)
+    except WorkError as error:
+        fail(1, error)
+    except BrokenPipeError:  # | head has read enough
         sys.stderr.close()
         sys.exit(0)
-    except OSError as fault:
-        where = f"{fault.filename}: " if fault.filename else ""
-        parser.fail(1, f"{where}{fault.strerror or fault}; give another place")
-    except (MemoryError, RuntimeError) as fault:
-        if not _is_want_of_memory(fault):
+    except OSError as error:
+        fail(1, WorkError(error.filename or "", error.strerror or str(error), "give another place"))
+    except (MemoryError, RuntimeError) as error:
+        # RuntimeError is how NumPy and torch say it
+        said = str(error).lower()
+        if not (isinstance(error, MemoryError) or re.search("(out of|allocate) memory", said)):
             raise
-        parser.fail(1, f"out of memory ({str(fault) or 'no more'}); use smaller images or networks")
+        problem = f"out of memory ({str(error) or 'no more'})"
+        fail(1, WorkError("", problem, "use smaller images or networks"))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
 
 
-def _is_want_of_memory(fault: BaseException) -> bool:
-    """Whether that is what Python, NumPy or torch mean."""
-    said = str(fault).lower()
-    return isinstance(fault, MemoryError) or "allocate memory" in said or "out of memory" in said
+def fail(code: int, error: UserError | WorkError) -> NoReturn:
+    """End with one line on stderr, whatever files have put into the message."""
+    sys.stderr.write(f"error: {one_line(str(error))}\n")
+    sys.exit(code)
 
 
-def _parser() -> Parser:
+def build_parser() -> Parser:
+    """The parser of all commands."""
     parser = Parser(
         prog="scaseg",
         description="Scene segmentation with selective context: every neuron takes its context "
         "from all the others, weighted by coefficients predicted from the image.",
-        epilog="example: scaseg predict photo.jpg --overlay; that is by the built-in model of "
-        "outdoor scenes, scaseg train recipes/own_folder.yaml --data photos --out runs/first makes "
-        "one of yours; COMMAND --help has more",
+        epilog="example: scaseg predict photo.jpg --overlay; that uses the built-in model of "
+        "outdoor scenes; scaseg train own_folder --data photos --out runs/first trains one of "
+        "yours; COMMAND --help has more",
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
-        add_demo,
-        add_train,
-        add_evaluate,
-        add_predict,
-        add_explain,
-        add_compare,
-        add_data,
-        add_bench,
+        *(add_demo, add_train, add_evaluate, add_predict, add_explain, add_compare),
+        *(add_data, add_recipes, add_bench),
     ):
         add(commands.add_parser)
     return parser

@@ -25,7 +25,7 @@ def add_compare(add: Callable[..., Parser]) -> None:
         "else differs. Writes a table (Markdown and CSV) with means, paired differences and their "
         "confidence intervals, parameters, time and memory, and a plot. Cut off, it goes on where "
         "it was.",
-        epilog="example: scaseg compare recipes/own_folder.yaml --data photos --contexts none "
+        epilog="example: scaseg compare own_folder --data photos --contexts none "
         "average sca sca:pair_channels=4 dot --seeds 2 --folds 5 --jobs 2 --out runs/contexts",
     )
     add_settings(parser)
@@ -89,7 +89,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
     if options.folds is not None:
         options.config_keys = {"data.folds": str(options.folds), **options.config_keys}
-    run = read_run(options, options.recipe, parser)
+    run = read_run(options, options.recipe)
 
     from scaseg.comparison.compare import TABLE, compare, read_variant
     from scaseg.training.trainer import WorkError

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.places import cannot_be_written, check_folder
+from scaseg.errors import UserError
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 if TYPE_CHECKING:
@@ -243,8 +244,8 @@ def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
     if name in GENERATED_DATASETS:
         parser.error(f"{option}: {name} is generated, there are no files to check")
     if name not in DATASETS:
-        known = ", ".join(one for one in DATASETS if one not in GENERATED_DATASETS)
-        parser.error(f"{option}: {name!r}; choose one of {known}")
+        known = [one for one in DATASETS if one not in GENERATED_DATASETS]
+        raise UserError.choice(option, name, known)
     dataset: type[PairedDataset] = DATASETS[name]
     return dataset
 

@@ -1,4 +1,4 @@
-"""What all commands share: errors of one line, and values that are checked as they are read."""
+"""The argument parser of all commands: errors of one line, examples that can be pasted."""
 
 from __future__ import annotations
 
@@ -6,48 +6,55 @@ import argparse
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from scaseg.cli.example import format_epilog, split_epilog
-from scaseg.cli.suggest import instead, nearest, with_suggestion
+from scaseg.errors import UserError, WorkError, located, nearest
 
-LONG, LONGEST = 300, 660  # a word, and a message, that says no more when it is longer
+_FITS = {int: "a whole number", float: "a number"}
+_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")  # quoted spaces do not end a word
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers bad input with one line on stderr, `error: <option>: <what came>; <what fits>`.
+    """An ArgumentParser that raises UserError for bad input.
 
     The epilog is `example: COMMAND; a note`. Help, errors and suggestions are the same on every
-    Python: 3.14 brings colours and suggestions of its own, which are turned off.
+    Python: 3.14 brings colors and suggestions of its own, which are turned off.
     """
 
-    def __init__(self, *arguments: Any, epilog: str | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, epilog: str = "", **options: Any) -> None:
         # --epoch for --epochs would work today and mean something else tomorrow
         options = {"allow_abbrev": False, **options}
         if sys.version_info >= (3, 14):
             options |= {"color": False, "suggest_on_error": False}
         super().__init__(*arguments, **options)
-        self.example, self.note = split_epilog(epilog)
+        self.example, _, self.note = epilog.removeprefix("example: ").partition("; ")
+
+    @property
+    def see_help(self) -> str:
+        """The remedy where nothing better is known."""
+        return f"see {self.prog} --help"
 
     def format_help(self) -> str:
         # argparse would fill the example like prose, and break it where a shell would not
         width = shutil.get_terminal_size().columns - 2
-        closing = format_epilog(self.example, self.note, width)
-        return super().format_help() + (f"\n{closing}" if closing else "")
+        parts = [format_command(f"example: {self.example}", width)] if self.example else []
+        if self.note:
+            parts.append(textwrap.fill(self.note, width, break_on_hyphens=False))
+        closing = "\n\n".join(parts)
+        return super().format_help() + (f"\n{closing}\n" if closing else "")
 
     def error(self, message: str) -> NoReturn:
-        message = re.sub(r"^arguments? (\S+?):? ", r"\1: ", " ".join(message.split()))
-        message = re.sub(r": invalid int value: (.+)$", r": \1; give a whole number", message)
-        message = re.sub(r": invalid float value: (.+)$", r": \1; give a number", message)
-        self.fail(2, with_suggestion(message))
+        """Turn a complaint of argparse itself into a UserError."""
+        if "; " in message:  # TODO: our own, until all commands raise UserError
+            raise UserError("", message)
+        place, _, problem = re.sub(r"^arguments? (\S+?):? ", r"\1\n", message).rpartition("\n")
+        raise UserError(place, " ".join(problem.split()), self.see_help)
 
     def fail(self, code: int, message: str) -> NoReturn:
-        """End with one line on stderr, whatever others' files have brought into the message."""
-        message = one_line(message)
-        if "; " not in message:
-            message = f"{message}; see {self.prog} --help"
-        self.exit(code, f"error: {message}\n")
+        """TODO: until all commands raise WorkError."""
+        raise WorkError("", message) if code == 1 else UserError("", message)
 
     def commands(self) -> dict[str, Parser]:
         """The commands under this one, by name."""
@@ -59,87 +66,106 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # typeshed has overloads for namespaces
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        # before argparse looks: it would first complain of what is missing for want of this one
+        # before argparse does: it would first complain about what is missing instead
         given = list(sys.argv[1:] if args is None else args)
         self._refuse_unknown_options(given)
         if not self.commands():
-            self._refuse_nothing(given)
+            self._refuse_empty_values(given)
         options, extra = super().parse_known_args(given, namespace)
         if extra and not self.commands():
-            self.error(f"{extra[0]!r}: not expected here; see {self.prog} --help")
+            raise UserError(repr(extra[0]), "not expected here", self.see_help)
         return options, extra
 
     def _refuse_unknown_options(self, arguments: Sequence[str]) -> None:
         known = self._option_string_actions
         for argument in arguments:
             if argument == "--" or (self.commands() and not argument.startswith("-")):
-                return  # what follows is no option, or another parser's
+                return  # what follows is no option, or belongs to another parser
             option = argument.partition("=")[0]
             # with a space in it, argparse takes it for a value
             if argument.startswith("--") and " " not in argument and option not in known:
-                hyphenated = option.replace("_", "-")
-                near = hyphenated if hyphenated in known else self._key(option)
-                near = near or nearest(option, known)
-                advice = f"see {self.prog} --help"
-                if (other := instead(option, known)) is not None:
-                    advice = other
-                elif near is not None:
-                    advice = f"did you mean {near}?"
-                elif self.commands():
-                    advice = f"options follow the command: {advice}"
-                self.error(f"{option}: unknown option; {advice}")
+                raise UserError(option, "unknown option", self._advice(option))
 
-    def _refuse_nothing(self, arguments: Sequence[str]) -> None:
+    def _advice(self, option: str) -> str:
+        known = self._option_string_actions
+        if option == "--model" and "--backbone-weights" in known:
+            return "a training starts from a model's backbone by --backbone-weights outdoor"
+        hyphenated = option.replace("_", "-")
+        near = hyphenated if hyphenated in known else self._key(option) or nearest(option, known)
+        if near is not None:
+            return f"did you mean {near}?"
+        return f"options follow the command: {self.see_help}" if self.commands() else self.see_help
+
+    def _key(self, option: str) -> str | None:
+        """The recipe key that ends like an option: --training.ema for --ema."""
+        if not self.get_default("takes_keys"):
+            return None
+        from scaseg.cli.settings import key_ending
+
+        key = key_ending(option.lstrip("-").replace("-", "_"))
+        return None if key is None else f"--{key}"
+
+    def _refuse_empty_values(self, arguments: Sequence[str]) -> None:
         """Refuse an empty value: as a path it would be the working folder, which nobody named."""
         for before, argument in zip(["", *arguments], arguments, strict=False):
             if argument == "" or (argument.startswith("--") and argument.endswith("=")):
                 name = argument.rstrip("=") or (before if before.startswith("--") else self.prog)
-                self.error(f"{name}: ''; give something, or leave it out")
+                raise UserError(name, "''", "give something, or leave it out")
 
-    def _key(self, option: str) -> str | None:
-        """The setting of a run that ends like an option: --training.ema for --ema."""
-        if not self.get_default("takes_keys"):
-            return None
-        from scaseg.cli.keys import key_that_ends
-
-        key = key_that_ends(option.lstrip("-").replace("-", "_"))
-        return None if key is None else f"--{key}"
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        convert: Any = self._registry_get("type", action.type, action.type)
+        with located("/".join(action.option_strings) or str(action.metavar or action.dest)):
+            try:
+                return convert(text)
+            except UserError:
+                raise
+            except argparse.ArgumentTypeError as error:
+                raise UserError("", str(error)) from error
+            except (TypeError, ValueError) as error:
+                raise UserError("", repr(text), f"give {_FITS.get(convert, 'another')}") from error
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        choices = list(map(str, action.choices))
         if not isinstance(action, argparse._SubParsersAction):
-            raise argparse.ArgumentError(action, f"{value!r}; give one of {', '.join(choices)}")
-        below = {name: f"{c} {name}" for c in choices for name in action.choices[c].commands()}
-        near = nearest(value, [*choices, *below])
-        if near is not None:
-            self.error(f"unknown command {value!r}; did you mean {below.get(near, near)}?")
-        self.error(f"unknown command {value!r}; the commands are {', '.join(choices)}")
+            raise UserError.choice("/".join(action.option_strings), value, action.choices)
+        commands = list(action.choices)
+        below = {name: f"{c} {name}" for c in commands for name in action.choices[c].commands()}
+        near = nearest(value, [*commands, *below])
+        fits = f"the commands are {', '.join(commands)}"
+        remedy = fits if near is None else f"did you mean {below.get(near, near)}?"
+        raise UserError("", f"unknown command {value!r}", remedy)
 
 
-def one_line(message: str) -> str:
-    r"""Bring a message to one line that a terminal shows as it is, and a person can read.
+def format_command(command: str, width: int) -> str:
+    r"""Break a long command as a shell reads it, options staying with their values.
 
-    >>> one_line("a\x1b[31m b\nc")
-    'a\\x1b[31m b c'
+    >>> print(format_command("scaseg data check masks --workers 2", 24))
+    scaseg data check \
+        masks --workers 2
     """
-    words = [
-        word if len(word) <= LONG else f"{word[:40]}...{word[-40:]}" for word in message.split()
-    ]
-    said = "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
-        for sign in " ".join(words)
-    )
-    return said if len(said) <= LONGEST else f"{said[: LONGEST - 3]}..."
+    pieces: list[str] = []
+    for word in _WORD.findall(command):
+        if pieces and re.fullmatch(r"--?[\w.-]+", pieces[-1]) and not word.startswith("-"):
+            pieces[-1] += f" {word}"
+        else:
+            pieces.append(word)
+    lines = [pieces[0]]
+    for piece in pieces[1:]:
+        if len(lines[-1]) + len(piece) + len("  \\") > width:
+            lines[-1] += " \\"
+            lines.append(f"    {piece}")
+        else:
+            lines[-1] += f" {piece}"
+    return "\n".join(lines)
 
 
 def whole(text: str, least: int, most: int | None = None) -> int:
     """Read a whole number from `least` to `most`."""
-    few = text.isascii() and text.isdigit() and len(text) <= 18
-    if not few or int(text) < least or (most is not None and int(text) > most):
+    digits = text.isascii() and text.isdigit() and len(text) <= 18
+    if not digits or int(text) < least or (most is not None and int(text) > most):
         fits = f">= {least}" if most is None else f"from {least} to {most}"
-        raise argparse.ArgumentTypeError(f"{text!r}; give a whole number {fits}")
+        raise UserError("", repr(text), f"give a whole number {fits}")
     return int(text)
 
 
@@ -152,7 +178,5 @@ def whole_numbers(text: str) -> list[int]:
     """Read whole numbers >= 1 separated by commas."""
     try:
         return [positive(part.strip()) for part in text.split(",")]
-    except argparse.ArgumentTypeError as fault:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; give whole numbers >= 1 separated by commas"
-        ) from fault
+    except UserError as error:
+        raise UserError("", repr(text), "give whole numbers >= 1 separated by commas") from error

@@ -1,14 +1,18 @@
-"""The settings of a run on the command line: a recipe, the options that change most often, keys."""
+"""The settings of a run on the command line: a recipe, common options, and any key of a recipe."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
+from scaseg.errors import UserError, nearest
+from scaseg.registry import BACKBONES
 
 if TYPE_CHECKING:
     from scaseg.config.run import RunConfig
@@ -33,7 +37,12 @@ KEYS = {
 
 def add_settings(parser: Parser) -> None:
     """Describe a recipe and what overrides it."""
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE.yaml", help="the settings of the run")
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        metavar="RECIPE",
+        help="a YAML file, or a name that `scaseg recipes` lists",
+    )
     parser.add_argument("--data", metavar="DIR", help="images/ and labels/, or see `data list`")
     group = parser.add_argument_group("settings that change most often")
     group.add_argument("--epochs", metavar="N", help="passes over the training images (50)")
@@ -41,7 +50,7 @@ def add_settings(parser: Parser) -> None:
     group.add_argument("--seed", metavar="N", help="of weights, order and augmentation (0)")
     group.add_argument("--lr", metavar="X", help="base rate of the backbone (0.001)")
     group.add_argument("--head-lr", metavar="X", help="of context and head (10 x lr)")
-    group.add_argument("--backbone", metavar="NAME", help="vgg16, mobilenet_v2 or tiny (vgg16)")
+    group.add_argument("--backbone", metavar="NAME", help=f"{', '.join(BACKBONES)} (vgg16)")
     group.add_argument(
         "--backbone-weights",
         metavar="WHAT",
@@ -68,20 +77,75 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def read_run(options: argparse.Namespace, recipe: str | Path | None, parser: Parser) -> RunConfig:
-    """Put a recipe, options and keys together; exit with one line where something does not fit."""
+def read_run(options: argparse.Namespace, recipe: str | Path | None) -> RunConfig:
+    """Read a recipe with the options and keys of the command line put over it."""
     from scaseg.config.recipe import load_recipe
 
     given = given_settings(options)
     overrides = {KEYS[name]: text for name, text in given.items()} | options.config_keys
     try:
         run = load_recipe(recipe, overrides)
-    except ValueError as fault:
-        said = str(fault)
-        for name in given:  # by the name that was typed
-            if said.startswith(f"--{KEYS[name]}:"):
-                said = said.replace(f"--{KEYS[name]}:", f"--{name.replace('_', '-')}:", 1)
-        parser.error(said)
+    except UserError as error:
+        typed = {f"--{KEYS[name]}": f"--{name.replace('_', '-')}" for name in given}
+        raise UserError(typed.get(error.place, error.place), error.problem, error.remedy) from error
     if run.data.root is None and not run.data.is_generated:
-        parser.error("--data: nothing; say where the photographs and labels are")
+        raise UserError("--data", "nothing", "say where the photographs and labels are")
     return run
+
+
+def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take --any.config.key VALUE (or =VALUE) out of the arguments: the rest, and {key: text}.
+
+    Before argparse does: it would take the value of an option that it does not know for something
+    else.
+    """
+    rest: list[str] = []
+    keys: dict[str, str] = {}
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":  # nothing after it is an option
+            return [*rest, argument, *waiting], keys
+        found = re.fullmatch(r"--([\w-]+(?:\.[\w-]+)+)(?:=(.*))?", argument, re.DOTALL)
+        if found is None:
+            rest.append(argument)
+            continue
+        key, value = found.groups()
+        if value is None:
+            value = next(waiting, None)
+            if value is None:
+                raise UserError(f"--{key}", "no value", "give one after it")
+            if value.startswith("--"):  # the next option, more likely
+                raise UserError(
+                    f"--{key}", f"{value!r} follows", f"give a value, or --{key}={value}"
+                )
+        keys[key] = value
+    return rest, keys
+
+
+def check_keys(keys: Iterable[str], *, allowed: bool = True) -> None:
+    """Refuse a key that no recipe has, or any where the command takes none."""
+    for key in keys:
+        if not allowed:
+            raise UserError(f"--{key}", "this command has no such option", "see scaseg --help")
+        parts = key.split(".")
+        # below a mapping of options anything may stand: --model.context_options.pair_channels
+        if not any(".".join(parts[:end]) in recipe_keys() for end in range(2, len(parts) + 1)):
+            near = key_ending(parts[-1]) or nearest(key, recipe_keys())
+            advice = "scaseg train --keys lists all" if near is None else f"did you mean --{near}?"
+            raise UserError(f"--{key}", "unknown key", advice)
+
+
+def key_ending(name: str) -> str | None:
+    """Find the key whose last part is `name`.
+
+    >>> key_ending("ema")
+    'training.ema'
+    """
+    return next((key for key in recipe_keys() if key.rpartition(".")[2] == name), None)
+
+
+def recipe_keys() -> list[str]:
+    """Every key that a recipe can have."""
+    from scaseg.config.recipe import describe
+
+    return [key for key, *_ in describe()]

@@ -27,7 +27,7 @@ def add_train(add: Callable[..., Parser]) -> None:
         description="Train a network. A recipe holds all settings; options override it. Without a "
         "recipe the settings are the paper's. The run folder gets the recipe, metrics.csv, "
         "checkpoints, and the final model in RUN/model.",
-        epilog="example: scaseg train recipes/own_folder.yaml --data photos --out runs/first "
+        epilog="example: scaseg train own_folder --data photos --out runs/first "
         "--epochs 20; any key of a recipe is an option: --training.ema 0.999, --augment.crop "
         "'[256, 256]'; --keys lists them",
     )
@@ -63,7 +63,7 @@ def _train(options: argparse.Namespace, parser: Parser) -> None:
     if options.resume:
         given = {*given_settings(options), *options.config_keys}
         recipe = _recipe_to_resume(options, given, parser)
-    run = read_run(options, recipe, parser)
+    run = read_run(options, recipe)
     _run(options, run, parser)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from scaseg.config.reading import parse
 from scaseg.config.run import RunConfig
+from scaseg.errors import UserError
 from scaseg.models.build import CONTEXTS
 
 RUNS = "runs"
@@ -57,12 +58,12 @@ def read_variant(text: str) -> Variant:
     """
     context, *settings = text.split(":")
     if context not in CONTEXTS:
-        raise ValueError(f"--contexts: {context!r}; give some of {', '.join(CONTEXTS)}")
+        raise UserError.choice("--contexts", context, CONTEXTS)
     options = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise ValueError(f"--contexts: {text!r}; options are NAME:key=value:key=value")
+            raise UserError("--contexts", repr(text), "options are NAME:key=value:key=value")
         options[key] = parse(value)
     return Variant(text, context, options)
 
@@ -86,7 +87,8 @@ def matrix(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[Job]
 
 def run_of(run: RunConfig, job: Job) -> RunConfig:
     """The same run with a job's context, seed and fold; nothing else differs."""
-    options = {**run.model.context_options, **job.variant.options}
+    own = job.variant.context == run.model.context  # the recipe's options belong to its context
+    options = {**(run.model.context_options if own else {}), **job.variant.options}
     context: Any = job.variant.context  # one of CONTEXTS, as read_variant has seen
     return replace(
         run,

@@ -1,16 +1,17 @@
-"""From plain values (YAML, command line) to dataclasses: every fault named by its key's path."""
+"""Read dataclasses from plain values (YAML, JSON, command line); errors name the key's path."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import types
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
+
+from scaseg.errors import UserError, nearest
 
 Config = TypeVar("Config")
 
@@ -22,14 +23,14 @@ class Text(str):
 class Loader(yaml.SafeLoader):
     """YAML as people mean it: 1e-3 is a number, yes, no and 12:30 are words, no key comes twice.
 
-    Nor is anything said once and meant often: a few lines of aliases can stand for gigabytes.
+    Aliases are refused: a few lines of them can stand for gigabytes.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             line, name = event.start_mark.line + 1, getattr(event, "anchor", "")
-            raise ValueError(f"line {line}: an alias (*{name}); write out what it stands for")
+            raise UserError(f"line {line}", f"an alias (*{name})", "write out what it stands for")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -40,13 +41,14 @@ class Loader(yaml.SafeLoader):
                 continue  # refused below, with its line
             if key in seen:  # the first would be lost without a word
                 line = key_node.start_mark.line + 1
-                raise ValueError(f"line {line}: the key {key} is given twice; keep one")
+                raise UserError(f"line {line}", f"the key {key} is given twice", "keep one")
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if ":" in node.value or len(node.value) > 80:  # asked for by a tag
-            raise ValueError(f"line {node.start_mark.line + 1}: not a whole number; mend it")
+            line = node.start_mark.line + 1
+            raise UserError(f"line {line}", "not a whole number", "write it in digits")
         return super().construct_yaml_int(node)
 
 
@@ -92,20 +94,18 @@ Dumper.add_representer(
 
 
 def parse(text: str) -> Any:
-    """Read a value in YAML; ValueError says in one line what is wrong, and where."""
+    """Read a value in YAML; UserError says in one line what is wrong, and in which line."""
     try:
         return yaml.load(text, Loader=Loader)
-    except yaml.MarkedYAMLError as fault:
-        line = "" if fault.problem_mark is None else f"line {fault.problem_mark.line + 1}: "
-        raise ValueError(f"{line}not YAML ({fault.problem}); mend it") from fault
-    except yaml.YAMLError as fault:
-        raise ValueError(f"not YAML ({str(fault).splitlines()[0]}); mend it") from fault
-    except ValueError as fault:
-        if "; " in str(fault):  # our own
-            raise
-        raise ValueError(f"not YAML ({fault}); mend it") from fault  # 2001-99-99
-    except RecursionError as fault:
-        raise ValueError("not YAML of ours (nested too deeply); mend it") from fault
+    except UserError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}"
+        raise UserError(line, f"invalid YAML ({error.problem})", "fix it") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: 2001-99-99
+        raise UserError("", f"invalid YAML ({str(error).splitlines()[0]})", "fix it") from error
+    except RecursionError as error:
+        raise UserError("", "invalid YAML (nested too deeply)", "fix it") from error
 
 
 def setting(
@@ -114,137 +114,123 @@ def setting(
     *,
     least: float | None = None,
     most: float | None = None,
+    choices: Iterable[str] | None = None,
 ) -> Any:
-    """Declare a field with what it is for and, for a number, its range."""
-    facts = {"about": about, "least": least, "most": most}
+    """Declare a field: what it is for and, for a number, its range; for text, the choices."""
+    facts = {"about": about, "least": least, "most": most, "choices": choices}
     if isinstance(default, (dict, list)):
         return field(default_factory=lambda: type(default)(default), metadata=facts)
     return field(default=default, metadata=facts)
 
 
 def read(kind: type[Config], plain: Any, path: str = "") -> Config:
-    """Read a dataclass from a mapping; ValueError says `key.path: what came; what fits`."""
+    """Read a dataclass from a mapping; UserError names the key's path, what came and what fits."""
     if not isinstance(plain, Mapping):
-        raise ValueError(f"{path or 'recipe'}: {_shown(plain)}; give a mapping of keys to values")
+        raise UserError(path or "recipe", _shown(plain), "give a mapping of keys to values")
     known: dict[str, Field[Any]] = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for key in plain:
         if key not in known:
-            raise ValueError(f"{_join(path, key)}: unknown key; {_suggestion(key, known)}")
+            near = nearest(str(key), known)
+            guess = f"did you mean {near}? " if near else ""
+            remedy = f"{guess}the keys here are {', '.join(known)}"
+            raise UserError(_join(path, key), "unknown key", remedy)
     hints = get_type_hints(kind)
-    values = {}
-    for name, item in known.items():
-        if name not in plain:
-            continue
-        where = _join(path, name)
+    values: dict[str, Any] = {}
+    for name in known.keys() & plain.keys():
+        where, facts = _join(path, name), known[name].metadata
         if is_dataclass(hints[name]):
             values[name] = read(hints[name], plain[name], where)
-        else:
-            values[name] = _read_value(hints[name], plain[name], where, item.metadata)
+            continue
+        try:
+            values[name] = _convert(hints[name], plain[name], facts)
+        except (TypeError, ValueError, OverflowError):
+            choices = choices_of(hints[name], facts)
+            if choices and isinstance(plain[name], str):
+                raise UserError.choice(where, str(plain[name]), choices) from None
+            fits = f"give {what_fits(hints[name], facts)}"
+            raise UserError(where, _shown(plain[name]), fits) from None
     return kind(**values)
+
+
+def choices_of(hint: Any, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The values that a setting can have, where they can be listed."""
+    if get_origin(hint) is Literal:
+        return tuple(str(choice) for choice in get_args(hint))
+    return tuple(facts.get("choices") or ())
 
 
 def what_fits(hint: Any, facts: Mapping[str, Any]) -> str:
     """Describe the values of a type for people."""
     origin, arguments = get_origin(hint), get_args(hint)
+    if choices := choices_of(hint, facts):
+        return f"one of {', '.join(choices)}"
     if origin in (Union, types.UnionType):
         kinds = [kind for kind in arguments if kind is not type(None)]
         return f"{' or '.join(what_fits(kind, facts) for kind in kinds)}, or null"
-    if origin is Literal:
-        return f"one of {', '.join(str(choice) for choice in arguments)}"
     if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            return f"a list, each {what_fits(arguments[0], facts)}"
-        return f"a list of {len(arguments)}, each {what_fits(arguments[0], facts)}"
+        length = "" if arguments[-1] is Ellipsis else f" of {len(arguments)}"
+        return f"a list{length}, each {what_fits(arguments[0], facts)}"
     if origin is dict:
         return "a mapping" + (" of whole numbers" if arguments[0] is int else "")
-    if hint is bool:
-        return "true or false"
-    if hint is str:
-        return "text"
-    return ("a whole number" if hint is int else "a number") + _range(facts)
-
-
-def _read_value(hint: Any, value: Any, where: str, facts: Mapping[str, Any]) -> Any:
-    try:
-        return _convert(hint, value, facts)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{where}: {_shown(value)}; give {what_fits(hint, facts)}") from None
+    if hint in (bool, str):
+        return "true or false" if hint is bool else "text"
+    least, most = facts.get("least"), facts.get("most")
+    limits = f" >= {least}" if least is not None else f" <= {most}" if most is not None else ""
+    if least is not None and most is not None:
+        limits = f" from {least} to {most}"
+    return ("a whole number" if hint is int else "a number") + limits
 
 
 def _convert(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
-    """Convert or raise; the caller says what fits."""
+    """Convert, or raise TypeError, ValueError or OverflowError: the caller says what fits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _convert_optional(arguments, value, facts)
-    if origin is Literal:
-        return next(choice for choice in _all(arguments) if str(choice) == str(value))
+        if value is None or (isinstance(value, Text) and value.strip().lower() in ("null", "~")):
+            return None
+        (kind,) = (kind for kind in arguments if kind is not type(None))
+        return _convert(kind, value, facts)
+    if choices := choices_of(hint, facts):
+        return choices[choices.index(str(value))]
     if hint is str:
-        if not isinstance(value, str):
-            raise TypeError
-        return str(value)
+        return str(_expect(value, str))
     if isinstance(value, Text):
         value = _parse_list(value) if origin is tuple else parse(value)
     if origin is tuple:
-        return _convert_tuple(arguments, value, facts)
-    if origin is dict:
-        if not isinstance(value, Mapping):
+        if isinstance(value, (str, Mapping)) or not hasattr(value, "__len__"):
             raise TypeError
+        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_convert(*pair, facts) for pair in zip(kinds, value, strict=True))
+    if origin is dict:
+        # JSON has text for keys, whatever they were
         return {
-            # JSON has text for keys, whatever they were
             _convert(arguments[0], Text(key) if isinstance(key, str) else key, {}): _convert(
                 arguments[1], inner, {}
             )
-            for key, inner in value.items()
+            for key, inner in _expect(value, Mapping).items()
         }
     if hint is Any:
         return value
     if hint is bool:
-        if not isinstance(value, bool):
-            raise TypeError
-        return value
+        return _expect(value, bool)
     return _convert_number(hint, value, facts)
 
 
-def _all(choices: tuple[Any, ...]) -> Any:
-    yield from choices
-    raise ValueError  # none of them
-
-
-def _convert_optional(arguments: tuple[Any, ...], value: Any, facts: Mapping[str, Any]) -> Any:
-    if value is None or (isinstance(value, Text) and value.strip().lower() in ("null", "~")):
-        return None
-    for kind in arguments:
-        if kind is not type(None):
-            try:
-                return _convert(kind, value, facts)
-            except (TypeError, ValueError):
-                continue
-    raise TypeError
-
-
-def _convert_tuple(arguments: tuple[Any, ...], value: Any, facts: Mapping[str, Any]) -> Any:
-    if isinstance(value, (str, Mapping)) or not hasattr(value, "__len__"):
+def _expect(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
         raise TypeError
-    if arguments[-1] is Ellipsis:
-        return tuple(_convert(arguments[0], item, facts) for item in value)
-    if len(value) != len(arguments):
-        raise ValueError
-    return tuple(_convert(kind, item, facts) for kind, item in zip(arguments, value, strict=True))
+    return value
 
 
 def _convert_number(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
-    if isinstance(value, bool):
-        raise TypeError
     if hint is float and isinstance(value, str):
-        value = float(value)  # YAML takes 1e-3 for text: it wants 1.0e-3
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        value = float(value)  # "1e-3" in quotes
+    if isinstance(value, bool) or not math.isfinite(_expect(value, (int, float))):  # type: ignore[arg-type]
         raise TypeError
     number = hint(value)
-    if number != value:
-        raise ValueError  # a fraction where a whole number fits
     least, most = facts.get("least"), facts.get("most")
-    if (least is not None and number < least) or (most is not None and number > most):
-        raise ValueError
+    too_low = least is not None and number < least
+    if number != value or too_low or (most is not None and number > most):
+        raise ValueError  # a fraction where a whole number fits, or out of range
     return number
 
 
@@ -265,19 +251,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_text(inner) for inner in value]
     return Text(value) if isinstance(value, str) else value
-
-
-def _range(facts: Mapping[str, Any]) -> str:
-    least, most = facts.get("least"), facts.get("most")
-    if least is not None and most is not None:
-        return f" from {least} to {most}"
-    return f" >= {least}" if least is not None else f" <= {most}" if most is not None else ""
-
-
-def _suggestion(key: object, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(str(key), known, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    return f"{guess}the keys here are {', '.join(known)}"
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
@@ -11,43 +12,68 @@ import yaml
 
 from scaseg.config.reading import Dumper, Text, parse, read, what_fits
 from scaseg.config.run import DataConfig, RunConfig
+from scaseg.errors import UserError, located, nearest
 
+RECIPES = Path(__file__).parents[1] / "recipes"
 MOST_BYTES = 1 << 20  # a recipe has some kilobytes; what is larger is something else
 
 
 def load_recipe(
-    path: str | Path | None = None,
+    recipe: str | Path | None = None,
     overrides: Mapping[str, str] | None = None,
     *,
     data: DataConfig | None = None,
 ) -> RunConfig:
-    """Read a recipe and put overrides ({"training.epochs": "3"}) over it; None: the defaults.
+    """Read a recipe, and put overrides ({"training.epochs": "3"}) over it.
 
-    `data` takes the place of the recipe's data before the overrides come.
-
-    ValueError names the file or option, the key's path, what came and what fits.
+    recipe: a YAML file, the name of one that comes with the package (see `recipe_names`), or None
+    for the defaults. data: replaces the recipe's data before the overrides are applied.
+    UserError names the file or option, the key's path, what came and what fits.
     """
     run = RunConfig()
-    if path is not None:
-        plain = _read_yaml(Path(path))
-        try:
-            run = read(RunConfig, plain)
-        except ValueError as fault:
-            raise ValueError(f"{path}: {fault}") from fault
+    if recipe is not None:
+        path = find_recipe(recipe)
+        with located(recipe):
+            run = read(RunConfig, _read_yaml(path))
     if data is not None:
         run = replace(run, data=data)
     if not overrides:
         return run
     plain = asdict(run)
+    if overrides.get("model.context", run.model.context) != run.model.context:
+        plain["model"]["context_options"] = {}  # they belong to the recipe's own context
     for key, text in overrides.items():
         try:
             _put(plain, key, Text(text))
-        except ValueError as fault:
-            raise ValueError(f"--{key}: {text!r}; {fault}") from fault
-    try:
+        except UserError as error:
+            raise UserError(f"--{key}", repr(text), str(error)) from error
+    with located("--", separator=""):
         return read(RunConfig, plain)
-    except ValueError as fault:
-        raise ValueError(f"--{fault}") from fault
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package.
+
+    >>> recipe_names()[:2]
+    ['camvid_contexts', 'camvid_sca']
+    """
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe: a path, or a name of the package; a file of that name comes first."""
+    path = Path(recipe)
+    names = recipe_names()
+    if not os.path.lexists(path) and str(recipe) in names:
+        return RECIPES / f"{recipe}.yaml"
+    if os.path.isdir(path):
+        raise UserError(path, "a folder", f"give a recipe in YAML, or --data {path}")
+    if not os.path.isfile(path):
+        near = nearest(path.name.removesuffix(".yaml"), names)
+        guess = f"did you mean {near}? " if near else ""
+        fits = "give a recipe in YAML, or one that `scaseg recipes` lists"
+        raise UserError(path, "no such file", f"{guess}{fits}")
+    return path
 
 
 def save_recipe(run: RunConfig, path: str | Path) -> None:
@@ -101,20 +127,11 @@ def _plain(value: Any) -> Any:
 
 
 def _read_yaml(path: Path) -> Any:
-    if path.is_dir():
-        raise ValueError(f"{path}: a folder; give a recipe in YAML, or --data {path}")
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file; give a recipe in YAML")
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(
-                f"{path}: {path.stat().st_size} bytes; a recipe has {MOST_BYTES} at most"
-            )
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise UserError("", f"{size} bytes", f"a recipe has {MOST_BYTES} at most")
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ValueError(f"{path}: cannot be read ({fault}); give a recipe in YAML") from fault
-    try:
-        plain = parse(text)
-    except ValueError as fault:
-        raise ValueError(f"{path}: {fault}") from fault
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError("", f"cannot be read ({error})", "give a recipe in YAML") from error
+    plain = parse(text)
     return {} if plain is None else plain

@@ -10,17 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scaseg.config.reading import setting
-
-DatasetName = Literal[
-    "folder",
-    "sift_flow",
-    "sift_flow_geo",
-    "pascal_context",
-    "coco_stuff_10k",
-    "coco_stuff_164k",
-    "context_scenes_global",
-    "context_scenes_selective",
-]
+from scaseg.errors import UserError
+from scaseg.registry import BACKBONES, DATASETS
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
@@ -30,7 +21,9 @@ LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant
 class DataConfig:
     """Where photographs and labels are, and how labels are read."""
 
-    name: DatasetName = setting("folder", "the form of the data on disk, or scenes to generate")
+    name: str = setting(
+        "folder", "the layout of the data on disk, or scenes to generate", choices=DATASETS
+    )
     root: str | None = setting(None, "its folder (--data)")
     train: str = setting("train", "the split to train on; all images where a folder has no lists")
     val: str | None = setting(
@@ -64,12 +57,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.fold is not None and (self.folds is None or self.fold > self.folds):
             fits = "set data.folds too" if self.folds is None else f"give 1 to {self.folds}"
-            raise ValueError(f"data.fold: {self.fold}, and data.folds is {self.folds}; {fits}")
+            raise UserError("data.fold", f"{self.fold}, and data.folds is {self.folds}", fits)
         for value in (*self.label_map, *self.label_map.values()):
             if not -LARGEST_LABEL <= value <= LARGEST_LABEL:
-                raise ValueError(
-                    f"data.label_map: {value}; values of a label map are {LARGEST_LABEL} at most"
-                )
+                raise UserError("data.label_map", f"{value}", f"values are {LARGEST_LABEL} at most")
 
     @property
     def is_generated(self) -> bool:
@@ -100,18 +91,15 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         if self.scale is not None and self.scale[0] > self.scale[1]:
-            raise ValueError(
-                f"augment.scale: from {self.scale[0]} to {self.scale[1]}; give the smaller first"
-            )
+            problem = f"from {self.scale[0]} to {self.scale[1]}"
+            raise UserError("augment.scale", problem, "give the smaller first")
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """The network; its classes come from the data."""
 
-    backbone: Literal["vgg16", "mobilenet_v2", "tiny"] = setting(
-        "vgg16", "where features come from"
-    )
+    backbone: str = setting("vgg16", "where features come from", choices=BACKBONES)
     backbone_weights: str | None = setting(
         None,
         "imagenet, a safetensors file, a model (outdoor, a run folder), or null: random weights",
@@ -186,13 +174,11 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("stop|skip:[0-9]{1,9}", self.on_nan):
-            raise ValueError(f"training.on_nan: {self.on_nan!r}; give stop, or skip:10")
+            raise UserError("training.on_nan", repr(self.on_nan), "give stop, or skip:10")
         clamp = self.class_weight_range
         if clamp is not None and clamp[0] > clamp[1]:
-            raise ValueError(
-                f"training.class_weight_range: from {clamp[0]} to {clamp[1]}; give the smaller "
-                "first"
-            )
+            problem = f"from {clamp[0]} to {clamp[1]}"
+            raise UserError("training.class_weight_range", problem, "give the smaller first")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""scaseg recipes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from scaseg.cli.parser import Parser
+from scaseg.errors import UserError
+
+
+def add_recipes(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "recipes",
+        help="list, show or copy the recipes that come with scaseg",
+        description="Without a name, list the recipes that come with scaseg; with one, print it "
+        "or, with --copy, write it to a file of your own to change.",
+        epilog="example: scaseg recipes own_folder --copy mine.yaml; then scaseg train mine.yaml",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe to print or copy")
+    parser.add_argument("--copy", metavar="FILE", type=Path, help="write it there, a new file")
+    parser.set_defaults(run=_recipes)
+
+
+def _recipes(options: argparse.Namespace, parser: Parser) -> None:
+    from scaseg.config.recipe import RECIPES, recipe_names
+
+    names = recipe_names()
+    if options.name is None:
+        if options.copy is not None:
+            raise UserError("--copy", "no recipe named", "give NAME --copy FILE")
+        for name in names:
+            text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
+            summary = " ".join(
+                text.partition("\n# scaseg ")[0].replace("\n#", "").lstrip("# ").split()
+            )
+            print(f"{name}\n    {summary.partition('. ')[0].removesuffix('.')}")
+        return
+    if options.name not in names:
+        raise UserError.choice("NAME", options.name, names)
+    text = (RECIPES / f"{options.name}.yaml").read_text(encoding="utf-8")
+    if options.copy is None:
+        print(text, end="")
+        return
+    if os.path.lexists(options.copy):
+        raise UserError("--copy", f"{options.copy} is there already", "give a new file")
+    try:
+        options.copy.write_text(text, encoding="utf-8")
+    except OSError as error:
+        problem = f"{options.copy} cannot be written ({error.strerror})"
+        raise UserError("--copy", problem, "give another place") from error
+    print(f"{options.copy}: {options.name}; train it with: scaseg train {options.copy}")
