@@ -12,7 +12,6 @@ from scaseg.config.run import RunConfig
 from scaseg.data.build import build_transforms
 from scaseg.models.build import BACKBONES, USUAL_HEADS, build_model
 from scaseg.models.heads import HEADS
-from scaseg.registry import DATASETS
 from scaseg.training.build import check_training
 
 RECIPES = [find_recipe(name) for name in recipe_names()]

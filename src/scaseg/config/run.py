@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from scaseg.config.reading import setting
 from scaseg.errors import UserError
-from scaseg.registry import BACKBONES, DATASETS
+from scaseg.registry import BACKBONES, DATASETS, GENERATED_DATASETS
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
@@ -64,8 +64,8 @@ class DataConfig:
 
     @property
     def is_generated(self) -> bool:
-        """Whether the data come from nowhere, so that there is no root to name."""
-        return self.name.startswith("context_scenes_")
+        """Whether the data are generated, so that there is no root to name."""
+        return self.name in GENERATED_DATASETS
 
 
 @dataclass(frozen=True)
