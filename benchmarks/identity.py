@@ -29,7 +29,6 @@ from scaseg.data.build import build_dataset
 from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.io.table import write_rows
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.dependency import PredictedDependency
 
 SIZE, BATCH, RATE, MOMENTUM, DECAY = 112, 4, 1e-2, 0.9, 5e-4
 TRAINED, KEPT = 120, 40  # photographs
@@ -147,10 +146,8 @@ def margin(model: Segmenter, seen: Tensor) -> float:
 
     Own entries are among them here: one of hundreds.
     """
-    dependency = model.context.dependency
-    assert isinstance(dependency, PredictedDependency)
     everyone = torch.arange(seen.shape[-2] * seen.shape[-1])
-    rows = dependency.coefficients(seen, None, everyone, None)
+    rows = model.context.coefficient_rows(seen, None, everyone, None)
     return float((rows.sum(-1).abs() / rows.abs().sum(-1).clamp(min=1e-30)).min())
 
 

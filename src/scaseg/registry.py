@@ -45,6 +45,15 @@ BACKBONES = Registry(
         "tiny": "scaseg.models.backbones.tiny:Tiny",
     },
 )
+CONTEXTS = Registry(
+    "context",
+    {
+        "none": "scaseg.nn.contexts.baselines:NoContext",
+        "average": "scaseg.nn.contexts.baselines:AverageContext",
+        "sca": "scaseg.nn.selective_context:SelectiveContext",
+        "dot": "scaseg.nn.contexts.dot:DotContext",
+    },
+)
 DATASETS = Registry(
     "data.name",
     {

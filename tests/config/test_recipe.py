@@ -17,9 +17,8 @@ from scaseg.config.run import (
 )
 from scaseg.errors import UserError
 from scaseg.losses import LOSSES
-from scaseg.models.build import CONTEXTS
 from scaseg.models.heads import HEADS
-from scaseg.registry import BACKBONES, DATASETS
+from scaseg.registry import BACKBONES, CONTEXTS, DATASETS
 
 UNUSUAL = RunConfig(
     data=DataConfig(

@@ -73,7 +73,7 @@ def test_faults_are_found(tmp_path, monkeypatch):
 
 def test_python_pages_hold_signatures_and_examples(monkeypatch):
     pages = module("api", monkeypatch).api_pages()
-    assert "SelectiveContext(\n    channels: int," in pages["nn"]
+    assert "SelectiveContext(\n    in_channels: int," in pages["nn"]
     assert "```pycon\n>>> import" in pages["nn"]
     assert "## selective_context\n" in pages["ops"]
     assert "## create_model\n" in pages["scaseg"]

@@ -4,29 +4,30 @@ import numpy as np
 import torch
 
 from scaseg import create_model
-from scaseg.nn.dependency import Dependency
+from scaseg.nn.context import Context
 
 
-class Planted(Dependency):
+class Planted(Context):
     """Every neuron depends on one source above all: a thousand times more than on another."""
 
-    def __init__(self, row, column, strength=1000.0):
-        super().__init__()
+    def __init__(self, model, row, column, strength=1000.0):
+        super().__init__(model.context.in_channels)
+        self.identity, self.context = model.context.identity, model.context.context
         self.place = (row, column)
         self.strength = strength
 
-    def coefficients(self, target, source, index, source_mask):
-        height, width = target.shape[-2:]
-        rows = torch.ones(1, len(index), height, width)
+    def coefficient_rows(self, x, source, targets, source_mask):
+        height, width = x.shape[-2:]
+        rows = torch.ones(1, len(targets), height, width)
         rows[:, :, self.place[0], self.place[1]] = self.strength
         rows = rows.flatten(2)
-        rows[0, torch.arange(len(index)), index] = 0
+        rows[0, torch.arange(len(targets)), targets] = 0
         return rows if source_mask is None else rows * source_mask.unsqueeze(1)
 
-    def context(self, target, source, values, source_mask):
-        everyone = torch.arange(target.shape[-2] * target.shape[-1])
-        rows = self.coefficients(target, source, everyone, source_mask)
-        return rows @ values / rows.sum(-1, keepdim=True)
+    def target_context(self, x, source, source_mask):
+        everyone = torch.arange(x.shape[-2] * x.shape[-1])
+        rows = self.coefficient_rows(x, source, everyone, source_mask)
+        return rows @ self.values(x) / rows.sum(-1, keepdim=True)
 
 
 def small_model(context="sca", backbone="mobilenet_v2", classes=3, fit=None, **options):

@@ -176,7 +176,7 @@ def test_a_page_says_which_maps_are_nearly_even(models):
 
 def test_a_page_says_which_maps_are_everybodys(models):
     everybodys = always(small_model(), 1)
-    everybodys.context.dependency = Planted(2, 3)
+    everybodys.context = Planted(everybodys, 2, 3)
     found = [compare_models(models[0], one, sample()) for one in (everybodys, models[1])]
     figure = draw_comparisons(found, ("a", "b", "c"), default_palette(3), width=8)
     said = [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]

@@ -80,7 +80,7 @@ def test_the_scale_is_common_and_in_multiples_of_the_average():
 
 def test_signed_maps_diverge_around_zero():
     model = small_model("sca", activation="identity", layers=0)
-    model.context.dependency = Planted(0, 0, strength=-5.0)
+    model.context = Planted(model, 0, 0, strength=-5.0)
     scale, colors = map_colors(dependency_maps(model, photograph(64, 64), [(60, 60)]))
     assert scale.vmin == -scale.vmax
     assert colors.name == "RdBu_r"
@@ -140,11 +140,11 @@ def test_maps_that_are_nearly_even_say_so():
     model = small_model("average")
     even = dependency_maps(model, image, [(40, 24)])
     assert evenness(even) == "all alike"
-    model.context.dependency = Planted(0, 0, strength=1.04)
+    model.context = Planted(model, 0, 0, strength=1.04)
     nearly = dependency_maps(model, image, [(40, 24)])
     assert evenness(nearly) == "nearly even: 99 % lie within 2.1 % of the average"
     assert evenness(nearly) in words_of(draw_dependency_maps(nearly, width=6))
-    model.context.dependency = Planted(0, 0)
+    model.context = Planted(model, 0, 0)
     assert evenness(dependency_maps(model, image, [(40, 24)])) == ""
 
 

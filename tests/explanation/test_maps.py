@@ -47,7 +47,7 @@ def test_a_planted_dependency_lands_on_its_pixels(backbone, height, width, fit):
     image = photograph(height, width)
     rows, columns = look(model, image).grid.map
     for place in [(0, 0), (rows - 1, columns - 1), (rows // 2, columns // 3)]:
-        model.context.dependency = Planted(*place)
+        model.context = Planted(model, *place)
         points = [(0, 0), (width - 1, height - 1)]
         found = dependency_maps(model, image, points)
         for index in range(len(points)):
@@ -76,7 +76,7 @@ def test_a_bright_spot_that_all_depend_on_is_where_it_was_painted():
     features = look(model, image).features
     plain = look(model, np.zeros_like(image)).features
     towards = (features - plain)[0, :, 10, 5]
-    weight = model.context.dependency.predictor.score.weight.data
+    weight = model.context.predictor.score.weight.data
     weight.zero_()
     weight[0, len(towards) :, 0, 0] = 20 * towards / towards.norm() ** 2
     found = dependency_maps(model, image, [(150, 10)])

@@ -13,7 +13,7 @@ IMAGES = [photograph(64, 96, seed) for seed in range(2)]
 
 def loud(model, factor=40.0):
     """Weights so large that maps are far from even."""
-    for name, parameter in model.context.dependency.named_parameters():
+    for name, parameter in model.context.named_parameters():
         if "score.weight" in name or "query" in name or "key" in name:
             parameter.data.mul_(factor)
     return model
@@ -44,7 +44,7 @@ def test_the_average_is_even_and_the_same_for_all():
 
 def test_a_single_source_has_no_entropy():
     model = small_model("average")
-    model.context.dependency = Planted(2, 3, strength=1e9)
+    model.context = Planted(model, 2, 3, strength=1e9)
     assert selectivity(model, IMAGES[:1]).entropy.mean < 0.05
 
 
@@ -53,13 +53,13 @@ def test_maps_that_follow_classes_are_told():
     model = small_model("average")
     classes = torch.arange(96) % 3
 
-    class SameClass(type(model.context.dependency)):
-        def coefficients(self, target, source, index, source_mask):
-            rows = (classes[index][:, None] == classes).float()[None]
-            rows[0, torch.arange(len(index)), index] = 0
+    class SameClass(type(model.context)):
+        def coefficient_rows(self, x, source, targets, source_mask):
+            rows = (classes[targets][:, None] == classes).float()[None]
+            rows[0, torch.arange(len(targets)), targets] = 0
             return rows
 
-    model.context.dependency = SameClass()
+    model.context = SameClass(model.context.in_channels)
     model.head = nn.Identity()
     one_hot = nn.functional.one_hot(classes).T.reshape(1, 3, 8, 12).float()
     model.context.forward = lambda features: one_hot
@@ -114,7 +114,7 @@ class OneBrightNeuron(nn.Module):
 def test_a_planted_source_is_what_decisions_hang_on():
     model = small_model("average", classes=2)
     model.backbone = OneBrightNeuron()
-    model.context.dependency = Planted(3, 5, strength=1e4)
+    model.context = Planted(model, 3, 5, strength=1e4)
     model.context.context.weight.data = torch.eye(320)[:, :, None, None]
     model.head = nn.Conv2d(320, 2, 1)
     model.head.weight.data.zero_()[0, 0] = 1

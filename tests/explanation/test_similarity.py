@@ -21,7 +21,7 @@ def seen_by(model, *, points):
 
 def planted():
     model = small_model()
-    model.context.dependency = Planted(5, 7)
+    model.context = Planted(model, 5, 7)
     return model
 
 
@@ -29,7 +29,7 @@ def choosy():
     """One channel, whose neurons have one order, and differ in how sharply they choose."""
     torch.manual_seed(0)
     model = small_model()
-    predictor = model.context.dependency.predictor
+    predictor = model.context.predictor
     whole = predictor.forward
 
     def spread(target, source):

@@ -138,10 +138,10 @@ BAD_CONFIGS = cases(
     config("palette text", "palette: 'x'; give a list", palette="x"),
     config("fit 1e9", "fit is (1000000000, 1000000000); give", fit=[10**9, 10**9]),
     config(
-        "hidden 1e12", "hidden is 1000000000000; give a whole", context_options={"hidden": 10**12}
+        "hidden 1e12", "hidden: 1000000000000; give a whole", context_options={"hidden": 10**12}
     ),
     config("hidden 1e6", "wants (1000000,)", context_options={"hidden": 10**6}),
-    config("layers 1e9", "layers is 1000000000; give a whole", context_options={"layers": 10**9}),
+    config("layers 1e9", "layers: 1000000000; give a whole", context_options={"layers": 10**9}),
     config("an unknown option", "class_path: unknown key", context_options={"class_path": "x"}),
     config("options a list", "context_options: [1]; give a mapping", context_options=[1]),
     config("a record a list", "training: [1]; give a mapping", training=[1]),

@@ -191,7 +191,7 @@ BAD = cases(
     (
         "compare: a giant option",
         (*COMPARE, "--contexts", "none", f"sca:hidden={10**12}"),
-        "hidden is 1000000000000; give a whole number from 1 to 1048576",
+        "hidden: 1000000000000; give a whole number from 1 to 1048576",
     ),
     ("compare: seeds 0", (*COMPARE, "--seeds", "0"), "--seeds: '0'; give a whole number from 1"),
     ("compare: seeds 1e11", (*COMPARE, "--seeds", "100000000000"), "give a whole number from 1 to"),

@@ -93,10 +93,10 @@ BAD = cases(
         "an unknown option", "class_path: os.system", "context_options.class_path: unknown key"
     ),
     options("another option's", "dependency: dot", "context_options.dependency: unknown key"),
-    options("activation", "activation: os.system", "choose one of identity, exp, relu, sigmoid"),
+    options("activation", "activation: os.system", "give one of identity, exp, relu, sigmoid"),
     options("activation a list", "activation: [relu]", "context_options: unhashable type"),
-    options("backend", "backend: os.system", "backend is 'os.system'; choose one of auto, dense"),
-    options("bound", "score_bound: .inf", "score_bound is inf; give a positive number"),
+    options("backend", "backend: os.system", "backend: 'os.system'; give one of auto, dense"),
+    options("bound", "score_bound: .inf", "score_bound: inf; give a number from 0 to 1000"),
     row(
         "palette of one",
         "model: {palette: [[1, 2, 3]]}\n",

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from scaseg import SelectiveContext, selective_context
+from scaseg import selective_context
+from scaseg.registry import CONTEXTS
+from tests.nn.blocks import BLOCKS, make
 from tests.ops.cases import ACTIVATION_NAMES, NAMES, outputs_and_grads, random_case, relative_error
 
 pytestmark = [
@@ -39,13 +41,10 @@ def test_agrees_with_the_reference(activation, dtype, channels, n):
             assert relative_error(linear[name].cpu(), exact[name]) <= allowed, name
 
 
-@pytest.mark.parametrize("dependency", ["predicted", "dot", "average", "none"])
-@pytest.mark.parametrize("pair_channels", [1, 4])
-def test_blocks_do_not_wait_and_fit_in_a_graph(dependency, pair_channels):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_do_not_wait_and_fit_in_a_graph(name):
     """Nothing depends on data: no synchronisation, and a CUDA graph replays it."""
-    block = SelectiveContext(
-        32, dependency=dependency, hidden=32, pair_channels=pair_channels, backend="linear"
-    ).cuda()
+    block = make(name, 32, hidden=32, backend="linear").cuda()
     x = torch.randn(2, 32, 40, 50, device="cuda")
     with torch.no_grad():
         expected = block(x)
@@ -69,9 +68,9 @@ def test_blocks_do_not_wait_and_fit_in_a_graph(dependency, pair_channels):
         assert not torch.equal(captured, expected)
 
 
-@pytest.mark.parametrize("dependency", ["predicted", "dot"])
-def test_training_in_bfloat16(dependency):
-    block = SelectiveContext(64, dependency=dependency).cuda()
+@pytest.mark.parametrize("context", ["sca", "dot"])
+def test_training_in_bfloat16(context):
+    block = CONTEXTS[context](64).cuda()
     x = torch.randn(2, 64, 90, 120, device="cuda", requires_grad=True)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         out = block(x)
@@ -95,5 +94,5 @@ def test_a_street_scene(activation):
 
 def test_devices_must_match():
     values, score = torch.randn(1, 5, 2, device="cuda"), torch.randn(1, 5)
-    with pytest.raises(ValueError, match="target_score is on cpu but values on cuda:0"):
+    with pytest.raises(ValueError, match="target_score: on cpu, but values is on cuda:0"):
         selective_context(values, score, score)

@@ -6,7 +6,7 @@ from torch import nn
 
 from scaseg.config.model import ModelConfig
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.selective_context import SelectiveContext
+from scaseg.registry import CONTEXTS
 
 CLASSES = ("sky", "tree", "road", "water", "house")
 
@@ -40,9 +40,9 @@ class Backbone(nn.Module):
 
 def small_model(context="none", *, up=False, fit=None, classes=CLASSES, channels=3, **options):
     torch.manual_seed(0)
-    block = SelectiveContext(
-        16, dependency={"sca": "predicted"}.get(context, context), hidden=8, **options
-    )
+    if context == "sca":
+        options = {"hidden": 8, **options}
+    block = CONTEXTS[context](16, **options)
     model = Segmenter(
         backbone=Backbone(up=up, channels=channels),
         context=block,
@@ -58,7 +58,7 @@ def small_model(context="none", *, up=False, fit=None, classes=CLASSES, channels
     with torch.no_grad():
         model.head.weight.normal_(0, 2)
         if context == "sca":  # far from the plain average
-            block.dependency.predictor.score.weight.normal_(0, 2)
+            block.predictor.score.weight.normal_(0, 2)
     return model.eval()
 
 

@@ -213,7 +213,7 @@ def test_a_context_that_cannot_be_gathered(photos, tmp_path, capsys):
     scaseg.save_pretrained(made, tmp_path / "dot")
     options = ("--window", "16", "--context-scope", "image")
     said = refused(capsys, photos, *options, model=str(tmp_path / "dot"), out=tmp_path / "out")
-    assert "context_scope: image does not work for a model with DotDependency; use window" in said
+    assert "context_scope: image does not work for a model with DotContext; use window" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -151,7 +151,7 @@ def test_gathered_context_is_the_operators(context, options):
 @pytest.mark.parametrize(
     ("context", "options", "named"),
     [
-        ("dot", {}, "DotDependency"),
+        ("dot", {}, "DotContext"),
         ("sca", {"activation": "relu"}, "activation relu"),
         ("sca", {"score_bound": None}, "score_bound None"),
     ],

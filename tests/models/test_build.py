@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from scaseg.config.model import ModelConfig
-from scaseg.models.build import CONTEXTS, _assemble, _outline
+from scaseg.models.build import _assemble, _outline
+from scaseg.registry import CONTEXTS
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from scaseg import create_model, load_model, save_pretrained
-from scaseg.models.build import BACKBONES, CONTEXTS
+from scaseg.models.build import BACKBONES
+from scaseg.registry import CONTEXTS
 from tests.models.norms import stir
 from tests.shared import MOBILENET_V2, VGG16, needs
 

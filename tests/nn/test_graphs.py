@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from scaseg import selective_context
-from tests.nn.test_selective_context import BLOCKS, make
+from tests.nn.blocks import BLOCKS, make
 from tests.ops.cases import ACTIVATION_NAMES
 
 # Dynamo reads a deprecated attribute of its own in some versions; nothing of ours.
@@ -44,7 +44,7 @@ def test_every_block_compiles_whole(name):
     not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))),
     reason="torch.compile generates C++ and needs a compiler for it",
 )
-@pytest.mark.parametrize("name", ["predicted", "predicted, 3 channels"])
+@pytest.mark.parametrize("name", ["sca", "sca, 3 channels"])
 def test_generated_code_agrees(name):
     block = make(name)
     compare(block, torch.compile(block, fullgraph=True), [torch.randn(2, 6, 20, 20)])
@@ -83,7 +83,7 @@ def test_every_block_exports(name, masked):
 
 def test_an_exported_block_takes_other_sizes():
     """Height and width stay free: nothing depends on the data or on one size."""
-    block = make("predicted", backend="linear")
+    block = make("sca", backend="linear")
     free = {0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
     program = torch.export.export(block, (torch.randn(2, 6, 14, 15),), dynamic_shapes={"x": free})
     for shape in [(1, 6, 20, 11), (3, 6, 33, 40)]:

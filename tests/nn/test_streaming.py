@@ -3,12 +3,15 @@
 import pytest
 import torch
 
+from scaseg.errors import UserError
+from scaseg.nn.contexts.dot import DotContext
 from scaseg.nn.selective_context import SelectiveContext
 from scaseg.nn.streaming import StreamedContext
+from scaseg.registry import CONTEXTS
 
 BLOCKS = [
-    {"dependency": "none"},
-    {"dependency": "average"},
+    {"context": "none"},
+    {"context": "average"},
     {"activation": "sigmoid"},
     {"activation": "softplus", "pair_channels": 3},
     {"activation": "exp", "pair_channels": 2},
@@ -17,10 +20,10 @@ BLOCKS = [
 
 
 def spread(options):
-    block = SelectiveContext(8, hidden=8, **options).eval()
-    if block.dependency is not None and "dependency" not in options:
-        with torch.no_grad():
-            block.dependency.predictor.score.weight.normal_(0, 1)
+    if "context" in options:
+        return CONTEXTS[options["context"]](8)
+    block = SelectiveContext(8, hidden=8, **options)
+    torch.nn.init.normal_(block.predictor.score.weight)
     return block
 
 
@@ -61,12 +64,14 @@ def test_low_precision():
 @pytest.mark.parametrize(
     ("block", "named"),
     [
-        (SelectiveContext(8, dependency="dot"), "DotDependency"),
+        (DotContext(8), "DotContext"),
         (SelectiveContext(8, activation="relu"), "activation relu and score_bound None"),
         (SelectiveContext(8, score_bound=None), "activation sigmoid and score_bound None"),
         (torch.nn.Identity(), "Identity"),
     ],
 )
 def test_what_is_no_matter_of_a_few_sums(block, named):
-    with pytest.raises(ValueError, match=f"does not work for a model with {named}; use window"):
+    with pytest.raises(
+        UserError, match=f"context_scope: image does not work for a model with {named}; use window"
+    ):
         StreamedContext(block)

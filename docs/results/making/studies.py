@@ -24,7 +24,7 @@ from scaseg.comparison.statistics import (
 )
 from scaseg.config.recipe import load_recipe
 from scaseg.io.table import Row, read_rows
-from scaseg.models.build import CONTEXTS
+from scaseg.registry import CONTEXTS
 from scaseg.training.run_folder import RECIPE
 
 # what the others are compared with, where it is not the first of CONTEXTS

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from scaseg.config.reading import parse
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.models.build import CONTEXTS
+from scaseg.registry import CONTEXTS
 
 RUNS = "runs"
 Key = tuple[str, int, int | None]  # variant, seed, fold

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.sample import IGNORE, Sample
-from scaseg.explanation.features import dependency_of
+from scaseg.explanation.features import context_of
 from scaseg.explanation.maps import DependencyMaps, dependency_maps
 from scaseg.explanation.regions import inmost_pixel, largest_region
 from scaseg.inference.predict import predict
@@ -51,7 +51,7 @@ def check_pair(first: Segmenter, second: Segmenter) -> None:
             f"models: {len(first.config.classes)} and {len(second.config.classes)} classes, or "
             "others in another order; give two that were trained on the same classes"
         )
-    dependency_of(second)
+    context_of(second)
 
 
 def compare_models(first: Segmenter, second: Segmenter, sample: Sample) -> Comparison | None:

@@ -14,9 +14,8 @@ from scaseg.inference.image_input import Photograph, as_pixels, as_tensor
 from scaseg.inference.predict import evaluating
 from scaseg.inference.preprocessing import as_seen
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.dependency import Dependency
-from scaseg.nn.selective_context import SelectiveContext
-from scaseg.ops.row_sum import reciprocal
+from scaseg.nn.context import Context
+from scaseg.nn.contexts.baselines import NoContext
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,15 @@ def look(model: Segmenter, image: Photograph) -> Look:
     return Look(pixels, features, grid)
 
 
-def dependency_of(model: Segmenter) -> Dependency:
+def context_of(model: Segmenter) -> Context:
     """How the neurons of a model weigh each other; ValueError where they do not."""
-    block = model.context
-    if not isinstance(block, SelectiveContext) or block.dependency is None:
+    context = model.context
+    if not isinstance(context, Context) or isinstance(context, NoContext):
         raise ValueError(
             f"model: its context is {model.config.context!r}, in which no neuron depends on "
             "another; give one with sca, dot or average"
         )
-    return block.dependency
+    return context
 
 
 @torch.no_grad()
@@ -61,7 +60,6 @@ def decide(model: Segmenter, features: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def shares(dependency: Dependency, features: Tensor, targets: Tensor) -> Tensor:
+def shares(context: Context, features: Tensor, targets: Tensor) -> Tensor:
     """Rows of coefficients of the neurons `targets` (P,), each normalised to sum 1: (P, n)."""
-    rows = dependency.coefficients(features, None, targets, None)[0]
-    return rows * reciprocal(rows.sum(-1), rows.abs().sum(-1)).unsqueeze(-1)
+    return context.shares(features, targets)[0]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scaseg.explanation.features import Look, decide, dependency_of, look, shares
+from scaseg.explanation.features import Look, context_of, decide, look, shares
 from scaseg.explanation.geometry import Array, NeuronGrid
 from scaseg.explanation.similarity import nearly_the_same
 from scaseg.inference.image_input import Photograph
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.dependency import Dependency
+from scaseg.nn.context import Context
 
 ROWS = 256  # of coefficients at a time: their number times that of all neurons is held
 ELSEWHERE = 4  # rows and columns of neurons that a single map is compared with
@@ -82,7 +82,7 @@ def dependency_maps(model: Segmenter, image: Photograph, points: Sequence[Point]
     >>> found.maps.shape, found.on_photograph(0).shape
     ((1, 8, 12), (64, 90))
     """
-    dependency = dependency_of(model)
+    context = context_of(model)
     seen = look(model, image)
     if not len(points):
         raise ValueError("points: none; give at least one (x, y)")
@@ -91,7 +91,7 @@ def dependency_maps(model: Segmenter, image: Photograph, points: Sequence[Point]
     neurons = np.array([seen.grid.neuron_at(x, y) for x, y in points], np.int64)
     rows, columns = seen.grid.map
     targets = torch.from_numpy(neurons[:, 0] * columns + neurons[:, 1])
-    found = shares(dependency, seen.features, targets.to(seen.features.device))
+    found = shares(context, seen.features, targets.to(seen.features.device))
     return DependencyMaps(
         maps=found.float().cpu().numpy().reshape(-1, rows, columns),
         neurons=neurons,
@@ -99,8 +99,8 @@ def dependency_maps(model: Segmenter, image: Photograph, points: Sequence[Point]
         names=tuple(str(number) for number in range(1, len(points) + 1)),
         image=seen.image,
         grid=seen.grid,
-        average=1 / max(1, rows * columns - (not dependency.keeps_own)),
-        is_everybodys=len(points) == 1 and _is_everybodys(dependency, seen, int(targets[0])),
+        average=1 / max(1, rows * columns - (context.exclude_self)),
+        is_everybodys=len(points) == 1 and _is_everybodys(context, seen, int(targets[0])),
     )
 
 
@@ -110,7 +110,7 @@ def class_maps(model: Segmenter, image: Photograph) -> DependencyMaps:
     A source's share is the mean over all neurons of the class but itself: its own entry, 0, would
     make every class look as if it avoided its own region. Each map is normalised again to sum 1.
     """
-    dependency = dependency_of(model)
+    context = context_of(model)
     seen = look(model, image)
     rows, columns = seen.grid.map
     decided = decide(model, seen.features).flatten()  # (n,)
@@ -120,9 +120,9 @@ def class_maps(model: Segmenter, image: Photograph) -> DependencyMaps:
     means = []
     for number in classes:
         targets = (decided == number).nonzero().flatten().to(seen.features.device)
-        parts = [shares(dependency, seen.features, part).sum(0) for part in targets.split(ROWS)]
+        parts = [shares(context, seen.features, part).sum(0) for part in targets.split(ROWS)]
         seen_by = torch.full_like(parts[0], len(targets))
-        if not dependency.keeps_own:
+        if context.exclude_self:
             seen_by[targets] -= 1
         mean = torch.stack(parts).sum(0) / seen_by.clamp(min=1)
         means.append(mean / mean.sum())
@@ -140,7 +140,7 @@ def class_maps(model: Segmenter, image: Photograph) -> DependencyMaps:
     )
 
 
-def _is_everybodys(dependency: Dependency, seen: Look, target: int) -> bool:
+def _is_everybodys(context: Context, seen: Look, target: int) -> bool:
     """Whether neurons all over a photograph have nearly the map of the neuron `target`."""
     rows, columns = seen.grid.map
     if rows * columns < 4:  # two sources at least, besides two neurons
@@ -148,7 +148,7 @@ def _is_everybodys(dependency: Dependency, seen: Look, target: int) -> bool:
     places = [np.linspace(0, side - 1, ELSEWHERE).round().astype(int) for side in (rows, columns)]
     some = np.unique([target, *(places[0][:, None] * columns + places[1]).ravel()])
     targets = torch.from_numpy(some).to(seen.features.device)
-    return nearly_the_same(shares(dependency, seen.features, targets).cpu().numpy(), some.tolist())
+    return nearly_the_same(shares(context, seen.features, targets).cpu().numpy(), some.tolist())
 
 
 def grid_points(image: NDArray[np.uint8], rows: int, columns: int) -> list[Point]:

@@ -17,13 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scaseg.explanation.features import dependency_of, look, shares
+from scaseg.explanation.features import context_of, look, shares
 from scaseg.explanation.statistics import Mean, mean_of
 from scaseg.inference.image_input import Photograph
 from scaseg.inference.predict import evaluating
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.dependency import Dependency
-from scaseg.nn.selective_context import SelectiveContext
 
 AT_ONCE = 8  # decisions in a batch
 
@@ -80,7 +78,7 @@ def occlusion(
         raise ValueError(f"mass is {mass!r}; give a part of the map between 0 and 1")
     if decisions < 1 or repeats < 1:
         raise ValueError(f"decisions and repeats are {decisions} and {repeats}; give 1 at least")
-    dependency = dependency_of(model)
+    context = context_of(model)
     drops: list[np.ndarray[Any, np.dtype[np.float64]]] = []  # of each image (decisions, 3)
     for number, image in enumerate(images, start=1):
         generator = torch.Generator().manual_seed(1_000_003 * seed + number)
@@ -89,7 +87,7 @@ def occlusion(
         if neurons < 3:
             raise ValueError(f"images: number {number} has {neurons} neurons; give larger ones")
         chosen = torch.randperm(neurons, generator=generator)[:decisions]
-        rows = shares(dependency, seen.features, chosen.to(seen.features.device)).cpu()
+        rows = shares(context, seen.features, chosen.to(seen.features.device)).cpu()
         with evaluating(model):
             drops.append(_drops(model, seen.features, chosen, rows, mass, repeats, generator))
     if not drops:
@@ -163,14 +161,9 @@ def strongest_sources(row: Tensor, own: int, mass: float, generator: torch.Gener
 
 def _probabilities(model: Segmenter, features: Tensor, kept: Tensor) -> Tensor:
     """Probabilities (B, classes, n) where only the sources `kept` (B, n) are anybody's context."""
-    block = model.context
-    assert isinstance(block, SelectiveContext)
-    assert isinstance(block.dependency, Dependency)
+    context = context_of(model)
     batch = features.expand(len(kept), -1, -1, -1)
-    # not block(x, mask=...): that would take the neurons out of the map too
-    values = block._values(batch, None)
-    context = block.dependency.context(batch, None, values, kept.to(features.device))
-    identity = block.identity(batch)
-    context = context.transpose(1, 2).expand(-1, -1, identity[0, 0].numel())
-    scores = model.head(torch.relu(identity + context.reshape(identity.shape).to(identity.dtype)))
+    # not context(x, mask=...): that would take the neurons out of the map too
+    remaining = context.target_context(batch, None, kept.to(features.device))
+    scores = model.head(torch.relu(context.combine(batch, remaining)))
     return scores.float().softmax(1).flatten(2).cpu()

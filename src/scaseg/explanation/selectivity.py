@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scaseg.explanation.features import decide, dependency_of, look, shares
+from scaseg.explanation.features import context_of, decide, look, shares
 from scaseg.explanation.statistics import Mean, mean_of
 from scaseg.inference.image_input import Photograph
 from scaseg.models.segmenter import Segmenter
@@ -78,7 +78,7 @@ def selectivity(
 
     `neurons` and `pairs` of neurons are drawn from each. The module says what is measured.
     """
-    dependency = dependency_of(model)
+    context = context_of(model)
     found: dict[str, list[float]] = {name: [] for name in _MEASURES}
     count = 0
     for count, image in enumerate(images, start=1):
@@ -87,7 +87,7 @@ def selectivity(
         total = seen.grid.map[0] * seen.grid.map[1]
         chosen = np.sort(random.permutation(total)[: max(2, neurons)])
         targets = torch.from_numpy(chosen).to(seen.features.device)
-        rows = shares(dependency, seen.features, targets).cpu().double().numpy()  # (P, n)
+        rows = shares(context, seen.features, targets).cpu().double().numpy()  # (P, n)
         classes = decide(model, seen.features).flatten().numpy()
         values = _of_neurons(rows, chosen, classes) | _of_pairs(rows, chosen, pairs, random)
         for name, value in values.items():

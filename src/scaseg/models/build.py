@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD, MOST_CLASSES, ModelConfig
+from scaseg.errors import UserError, located
 from scaseg.io.model_folder import find_model
 from scaseg.models.backbones.mobilenet_v2 import MobileNetV2
 from scaseg.models.backbones.tiny import Tiny
@@ -20,7 +21,7 @@ from scaseg.models.checkpoint import CONFIG, WEIGHTS, check_weights, read_config
 from scaseg.models.heads import HEADS, SegmentationHead
 from scaseg.models.pretrained import load_pretrained
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.selective_context import SelectiveContext
+from scaseg.registry import CONTEXTS
 from scaseg.system import available_memory, in_words
 
 BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2] | type[Tiny]] = {
@@ -28,8 +29,6 @@ BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2] | type[Tiny]] = {
     "mobilenet_v2": MobileNetV2,
     "tiny": Tiny,
 }
-# The contexts of the paper and attention: what each makes of SelectiveContext's options
-CONTEXTS = {"none": "none", "average": "average", "sca": "predicted", "dot": "dot"}
 
 # What `head: auto` means in a run: the paper's behind its backbone, a light one behind a light one
 USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact", "tiny": "pointwise"}
@@ -49,8 +48,8 @@ def create_model(
 
     classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
     Hugging Face hub), a safetensors file in torchvision's or timm's names, or a model whose
-    backbone is taken: "outdoor", a run folder. context_options go to SelectiveContext: hidden,
-    layers, activation, pair_channels, ...
+    backbone is taken: "outdoor", a run folder. context_options go to the context: hidden,
+    layers, activation, pair_channels, ... of SelectiveContext
 
     >>> import torch
     >>> model = create_model("mobilenet_v2", head="compact", classes=["sky", "tree", "road"])
@@ -160,22 +159,32 @@ def _require_room(outline: nn.Module) -> None:
         )
 
 
-def _build_context(config: ModelConfig, channels: int) -> nn.Module:
-    taken = ("self", "channels", "out_channels", "dependency")
-    known = [name for name in signature(SelectiveContext.__init__).parameters if name not in taken]
+def _build_context(config: ModelConfig, in_channels: int) -> nn.Module:
+    """Build the context that a config names; options of the other contexts are left out.
+
+    One recipe serves a comparison of contexts: its options concern some of them.
+    """
+    own, known = _options(CONTEXTS[config.context]), list[str]()
+    for kind in CONTEXTS.values():
+        known += [name for name in _options(kind) if name not in known]
     for name in config.context_options:
         if name not in known:
-            raise ValueError(
-                f"context_options.{name}: unknown key; a context has {', '.join(known)}"
+            raise UserError(
+                f"context_options.{name}", "unknown key", f"give some of {', '.join(known)}"
             )
-    try:
-        return SelectiveContext(
-            channels, dependency=CONTEXTS[config.context], **config.context_options
-        )
-    except TypeError as fault:
-        raise ValueError(f"context_options: {fault}; see SelectiveContext") from fault
-    except ValueError as fault:
-        raise ValueError(f"context_options.{fault}") from fault
+    options = {name: value for name, value in config.context_options.items() if name in own}
+    with located("context_options", "."):
+        try:
+            return CONTEXTS[config.context](in_channels, **options)
+        except TypeError as fault:  # a list where one word belongs
+            raise UserError("", str(fault), "see scaseg.SelectiveContext") from fault
+
+
+def _options(kind: type[nn.Module]) -> list[str]:
+    """The names of the options that a context takes."""
+    return [
+        name for name in signature(kind).parameters if name not in ("in_channels", "out_channels")
+    ]
 
 
 def _check_choices(config: ModelConfig) -> None:
@@ -184,6 +193,6 @@ def _check_choices(config: ModelConfig) -> None:
     _check_choice("head", config.head, HEADS)
 
 
-def _check_choice(name: str, value: str, choices: dict[str, Any]) -> None:
+def _check_choice(name: str, value: str, choices: Mapping[str, Any]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
-from scaseg.ops.checks import LARGEST_BOUND, check_whole_number
+from scaseg.ops.checks import LARGEST_BOUND, check_number, check_whole_number
 
 # Smooth activations get scores within this bound: 32 virtual targets then do in float32,
 # whatever the image, and a source can still outweigh another one 10,000 times.
@@ -42,7 +43,7 @@ class DependencyPredictor(nn.Module):
 
     def __init__(
         self,
-        channels: int,
+        in_channels: int,
         *,
         layers: int = 3,
         hidden: int = 512,
@@ -54,32 +55,27 @@ class DependencyPredictor(nn.Module):
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation is {activation!r}; choose one of {', '.join(ACTIVATIONS)}"
-            )
+            raise UserError.choice("activation", activation, ACTIVATIONS)
+        check_whole_number("in_channels", in_channels, 1)
         check_whole_number("layers", layers, 0, MOST_LAYERS)
         check_whole_number("hidden", hidden, 1)
         check_whole_number("pair_channels", pair_channels, 1)
-        if score_bound is not None and not (
-            isinstance(score_bound, (int, float)) and 0 < score_bound <= LARGEST_BOUND
-        ):
-            raise ValueError(
-                f"score_bound is {score_bound!r}; give a positive number up to {LARGEST_BOUND:g}, "
-                "or None"
-            )
-        for name, value in (("score_std", score_std), ("score_bias", score_bias)):
-            if value is not None and not _is_number(
-                value, least=0 if name == "score_std" else None
-            ):
-                fits = "a number, 0 or more" if name == "score_std" else "a number"
-                raise ValueError(f"{name} is {value!r}; give {fits}, or None")
+        if score_bound is not None:
+            check_number("score_bound", score_bound, 0, LARGEST_BOUND)
+            if score_bound == 0:
+                raise UserError("score_bound", "0 makes all scores equal", "give more, or None")
+        if score_std is not None:
+            check_number("score_std", score_std, 0)
+        if score_bias is not None:
+            check_number("score_bias", score_bias)
         if activation == "identity" and pair_channels > 1:
-            raise ValueError(
-                "pair_channels > 1 with activation='identity' is one channel in disguise: "
-                "sums of identities are an identity; use relu, sigmoid, softplus or exp"
+            raise UserError(
+                "pair_channels",
+                f"{pair_channels} with activation identity: sums of identities are an identity",
+                "use relu, sigmoid, softplus or exp",
             )
         steps: list[nn.Module] = []
-        width = channels
+        width = in_channels
         for _ in range(layers):
             steps += [nn.Conv2d(width, hidden, kernel_size=1), nn.ReLU()]
             width = hidden
@@ -142,10 +138,3 @@ class DependencyPredictor(nn.Module):
         if self.score_bound is None:
             return score
         return self.score_bound * torch.tanh(score / self.score_bound)
-
-
-def _is_number(value: object, *, least: float | None) -> bool:
-    """Whether a setting is a finite number, and no less than it may be."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return False
-    return least is None or value >= least

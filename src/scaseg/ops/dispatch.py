@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import check_coefficients, check_scores, check_values
 from scaseg.ops.dense import dense_context, weighted_mean
@@ -85,9 +86,9 @@ def selective_context(
     >>> selective_context(x, torch.randn(2, 4096), torch.randn(2, 4096)).shape
     torch.Size([2, 4096, 64])
     """
-    phi = ACTIVATIONS.get(activation)
-    if phi is None:
-        raise ValueError(f"activation is {activation!r}; choose one of {', '.join(ACTIVATIONS)}")
+    if activation not in ACTIVATIONS:
+        raise UserError.choice("activation", activation, ACTIVATIONS)
+    phi = ACTIVATIONS[activation]
     check_backend(backend)
     check_scores(
         values, target_score, source_score, channel_weight, exclude_self, source_mask, score_bound
@@ -155,9 +156,9 @@ def aggregate(
 
 
 def check_backend(backend: str) -> None:
-    """Raise ValueError for a backend that does not exist."""
+    """Raise UserError for a backend that does not exist."""
     if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; choose one of {', '.join(BACKENDS)}")
+        raise UserError.choice("backend", backend, BACKENDS)
 
 
 def _channels_first(score: Tensor) -> Tensor:

@@ -1,0 +1,263 @@
+"""The base of every context module: one interface, the two features, checks and masks.
+
+A new context is a file with a subclass of `Context` and a line in `scaseg.registry.CONTEXTS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from operator import index
+
+import torch
+from torch import Tensor, nn
+
+from scaseg.errors import UserError
+from scaseg.ops.checks import check_bool, check_mask, check_whole_number, shape
+from scaseg.ops.dispatch import aggregate
+from scaseg.ops.row_sum import reciprocal
+from scaseg.ops.streaming import StreamedSums
+from scaseg.system import available_memory, in_words
+
+
+class Context(nn.Module, ABC):
+    """h_i = W_d x_i + context of neuron i: (B, C, H, W) -> (B, M, H, W).
+
+    A subclass computes the context of all targets (`target_context`). Where that is a weighted
+    mean of the values W_c x_j, it also tells the weights (`coefficient_rows`), which
+    `coefficients` and `dependency_map` show. Where it follows from a few sums over all sources
+    (`streamed_sums`), an image may be gone through in windows.
+
+    W_d and W_c are 1x1 convolutions without bias, as in the paper, and start as Xavier matrices:
+    h then has about the size of x, since a mean is never larger than what it averages.
+    share_features: W_c = W_d, one matrix for both.
+    """
+
+    exclude_self = True  # a neuron is not part of its own context
+
+    def __init__(
+        self, in_channels: int, out_channels: int | None = None, *, share_features: bool = False
+    ) -> None:
+        super().__init__()
+        out_channels = in_channels if out_channels is None else out_channels
+        check_whole_number("in_channels", in_channels, 1)
+        check_whole_number("out_channels", out_channels, 1)
+        check_bool("share_features", share_features)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.identity = nn.Conv2d(in_channels, out_channels, kernel_size=1, bias=False)  # W_d
+        context = nn.Conv2d(in_channels, out_channels, kernel_size=1, bias=False)  # W_c
+        nn.init.xavier_uniform_(self.identity.weight)
+        nn.init.xavier_uniform_(context.weight)
+        self.context = None if share_features else context
+
+    @abstractmethod
+    def target_context(
+        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
+    ) -> Tensor | None:
+        """Return the context of every neuron of x.
+
+        x (B, C, H, W); source (B, C, H', W'), or None where context comes from x itself;
+        source_mask (B, source), True where a source counts -> (B, n, M), or (B, 1, M) if it is
+        the same for all; None for no context at all.
+        """
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        """Return the coefficients of the neurons `targets` (rows,) of x: (B, rows, source).
+
+        Each row may be multiplied by a constant. With exclude_self, own entries are 0.
+        """
+        raise UserError(
+            "context",
+            f"{type(self).__name__} is not a weighted mean: it has no coefficients",
+            "use one that has: sca, dot or average",
+        )
+
+    def streamed_sums(self) -> StreamedSums | None:
+        """Return the sums from which the context of a whole image follows; None: needs none.
+
+        They are fed with `values` and `scores`; see `scaseg.nn.streaming.StreamedContext`.
+        """
+        raise not_streamed(type(self).__name__)
+
+    def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of the neurons of x (B, C, H, W) as targets and as sources.
+
+        -> (B, n, R) each, for `streamed_sums`. Here R = 0: coefficients depend on no score.
+        """
+        nothing = x.new_zeros(x.shape[0], x.shape[-2] * x.shape[-1], 0)
+        return nothing, nothing
+
+    def values(self, x: Tensor) -> Tensor:
+        """Return the context features W_c x_j of a map: (B, C, H, W) -> (B, n, M)."""
+        layer = self.identity if self.context is None else self.context
+        return layer(x).flatten(2).transpose(1, 2)  # free for channels_last maps
+
+    def combine(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """Add a context (B, n or 1, M) to the identity features of x: (B, M, H, W)."""
+        identity = self.identity(x)
+        if context is None:
+            return identity
+        height, width = x.shape[-2:]
+        if context.shape[1] == 1:
+            height = width = 1  # the same for all: broadcast
+        return identity + context.transpose(1, 2).unflatten(2, (height, width)).to(identity.dtype)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        source: Tensor | None = None,
+        coefficients: Tensor | None = None,
+    ) -> Tensor:
+        """Add its context to every neuron: (B, C, H, W) -> (B, M, H, W).
+
+        mask (B, H, W), of the map that context comes from: False keeps padding out of everyone's
+        context. source (B, C, H', W'): take the context from that map; then nothing is a neuron's
+        own. coefficients (B or 1, n, source): weigh the sources by these.
+        """
+        source_mask = self._check(x, source, mask)
+        if mask is not None:  # NaN * 0 is NaN, in the backward pass of a convolution too
+            hidden = ~mask.view(-1, 1, *mask.shape[-2:])
+            if source is None:
+                x = x.masked_fill(hidden, 0)
+            else:
+                source = source.masked_fill(hidden, 0)
+        if coefficients is None:
+            return self.combine(x, self.target_context(x, source, source_mask))
+        neurons = x.shape[-2] * x.shape[-1]
+        if coefficients.dim() == 3 and coefficients.shape[1] != neurons:
+            raise UserError(
+                "coefficients",
+                f"{coefficients.shape[1]} rows, but x has {neurons} neurons",
+                "give one row for each neuron of x",
+            )
+        context = aggregate(
+            self.values(x if source is None else source),
+            coefficients,
+            exclude_self=self.exclude_self and source is None,
+            source_mask=source_mask,
+        )
+        return self.combine(x, context)
+
+    def coefficients(
+        self, x: Tensor, *, mask: Tensor | None = None, source: Tensor | None = None
+    ) -> Tensor:
+        """Return all coefficients: (B, n, source); row i is what neuron i depends on.
+
+        The paper's matrix A, with a_ii = 1 on its diagonal (DotContext keeps its own entries, and
+        its rows sum to 1). A row may be scaled where it would under- or overflow, which no mean
+        can see: exp rows always are. UserError where the matrix does not fit in memory;
+        `dependency_map` gives a row of it at any size.
+        """
+        source_mask = self._check(x, source, mask)
+        there = x if source is None else source
+        targets, sources = (side.shape[-2] * side.shape[-1] for side in (x, there))
+        _check_memory(x, targets, sources)
+        everyone = torch.arange(targets, device=x.device)
+        rows = self.coefficient_rows(x, source, everyone, source_mask)
+        if source is None and self.exclude_self:
+            rows = rows.masked_fill(torch.eye(targets, dtype=torch.bool, device=x.device), 1)
+        return rows
+
+    def shares(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        *,
+        mask: Tensor | None = None,
+        source: Tensor | None = None,
+    ) -> Tensor:
+        """Return the coefficients of the neurons `targets` (rows,), normalized to sum 1.
+
+        -> (B, rows, source). Own entries are 0 with exclude_self; a row without any context is 0.
+        """
+        source_mask = self._check(x, source, mask)
+        rows = self.coefficient_rows(x, source, targets, source_mask)
+        return rows * reciprocal(rows.sum(-1), rows.abs().sum(-1)).unsqueeze(-1)
+
+    def dependency_map(
+        self,
+        x: Tensor,
+        row: int,
+        col: int,
+        *,
+        mask: Tensor | None = None,
+        source: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the neuron at (row, col) of the feature map depends on: (B, H, W).
+
+        Its coefficients as `shares` gives them. With `source`, a map over that: (B, H', W').
+        """
+        self._check(x, source, mask)
+        height, width = x.shape[-2:]
+        try:  # NumPy's whole numbers too
+            row, col = index(row), index(col)
+        except TypeError as fault:
+            raise UserError("(row, col)", f"({row!r}, {col!r})", "give whole numbers") from fault
+        if not (0 <= row < height and 0 <= col < width):
+            raise UserError(
+                "(row, col)",
+                f"({row}, {col}) is outside the feature map of {height} x {width}",
+                "give feature-map coordinates, not pixels",
+            )
+        target = torch.tensor([row * width + col], device=x.device)
+        there = x if source is None else source
+        share = self.shares(x, target, mask=mask, source=source)
+        return share.squeeze(1).unflatten(1, there.shape[-2:])
+
+    def _check(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """Raise UserError unless the arguments fit; return the mask as (B, source)."""
+        fits = f"give a feature map (B, {self.in_channels}, H, W)"
+        for name, tensor in (("x", x), ("source", source)):
+            if tensor is None:
+                continue
+            if not isinstance(tensor, Tensor):
+                raise UserError(name, f"a {type(tensor).__name__}", fits)
+            if tensor.dim() != 4 or tensor.shape[1] != self.in_channels or 0 in tensor.shape[-2:]:
+                raise UserError(name, f"shape {shape(tensor)}", f"{fits} of at least 1 x 1")
+        if source is not None and source.shape[0] != x.shape[0]:
+            raise UserError(
+                "source",
+                f"a batch of {source.shape[0]}, but x has {x.shape[0]}",
+                "give each image its source",
+            )
+        if source is not None and source.dtype != x.dtype:
+            raise UserError("source", f"dtype {source.dtype}, but x has {x.dtype}", "convert one")
+        if mask is None:
+            return None
+        if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1] == 1:
+            mask = mask.squeeze(1)
+        there = x if source is None else source
+        check_mask(
+            "mask",
+            mask,
+            (there.shape[0], *there.shape[-2:]),
+            "resize a mask of the image to the feature map that context comes from",
+        )
+        return mask.flatten(1)
+
+
+def not_streamed(name: str) -> UserError:
+    """The error for a context that does not follow from a few sums over its sources."""
+    return UserError(
+        "context_scope",
+        f"image does not work for a model with {name}",
+        "use window, or a model with context none, average, or sca with activation exp, "
+        "identity, or sigmoid or softplus with a score_bound",
+    )
+
+
+def _check_memory(x: Tensor, targets: int, sources: int) -> None:
+    needed = max(4, x.element_size()) * x.shape[0] * targets * sources
+    available = available_memory(x.device)
+    # scores, coefficients and masks stand side by side while the matrix is made
+    if available is not None and 3 * needed > available:
+        raise UserError(
+            "x",
+            f"{x.shape[0]} x {targets} x {sources} coefficients take {in_words(needed)} and as "
+            f"much again twice to make, but {in_words(available)} are free on {x.device}",
+            "use dependency_map for single neurons, or a smaller map",
+        )

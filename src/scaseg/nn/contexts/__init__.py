@@ -1,0 +1,1 @@
+"""The contexts that selective context is compared with."""

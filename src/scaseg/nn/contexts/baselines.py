@@ -1,0 +1,64 @@
+"""The paper's two baselines: no context, and the average of all others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scaseg.errors import UserError
+from scaseg.nn.context import Context
+from scaseg.ops.streaming import StreamedSums, UniformSums
+from scaseg.ops.uniform import uniform_context
+
+
+class NoContext(Context):
+    """h_i = W_d x_i: a 1x1 convolution, all coefficients 0 (baseline-no)."""
+
+    def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
+        super().__init__(in_channels, out_channels)
+        self.context = None  # no parameter that nothing trains
+
+    def values(self, x: Tensor) -> Tensor:
+        raise UserError(
+            "coefficients",
+            "given to NoContext, which has no context feature",
+            "use ContextAggregation, or another context",
+        )
+
+    def target_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> None:
+        return None
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        there = x if source is None else source
+        return x.new_zeros(x.shape[0], len(targets), there.shape[-2] * there.shape[-1])
+
+    def streamed_sums(self) -> None:
+        return None
+
+
+class AverageContext(Context):
+    """h_i = W_d x_i + the mean of W_c x_j over all j != i: every a_ij is 1 (baseline-ave)."""
+
+    def target_context(
+        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
+    ) -> Tensor:
+        values = self.values(x if source is None else source)
+        return uniform_context(values, exclude_self=source is None, source_mask=source_mask)
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        there = x if source is None else source
+        neurons = there.shape[-2] * there.shape[-1]
+        ones = x.new_ones(x.shape[0], len(targets), neurons)
+        if source_mask is not None:
+            ones = ones * source_mask.unsqueeze(1)
+        if source is None:
+            is_own = targets.unsqueeze(-1) == torch.arange(neurons, device=targets.device)
+            ones = ones.masked_fill(is_own, 0)
+        return ones
+
+    def streamed_sums(self) -> StreamedSums:
+        return UniformSums()

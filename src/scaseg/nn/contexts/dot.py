@@ -1,0 +1,52 @@
+"""Ordinary attention as a context."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from scaseg.nn.context import Context
+from scaseg.ops.attention import dot_coefficients, dot_context
+from scaseg.ops.checks import check_whole_number
+
+
+class DotContext(Context):
+    """h_i = W_d x_i + the mean of W_c x_j weighted by exp(q_i . k_j / sqrt(d)); j = i counts too.
+
+    q and k are 1x1 convolutions of x to d = key_channels. O(n^2) time, O(n) memory.
+    """
+
+    exclude_self = False  # so that PyTorch's fused attention applies
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        key_channels: int = 64,
+        share_features: bool = False,
+    ) -> None:
+        super().__init__(in_channels, out_channels, share_features=share_features)
+        check_whole_number("key_channels", key_channels, 1)
+        # PyTorch's initialisation: scores well under 1, so that training starts near the average.
+        # A bias of the key would add the same to all scores of a row, and cancel.
+        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
+        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+
+    def _query_and_key(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W), (B, C, H', W') -> (B, n, d), (B, source, d)."""
+        query = self.query(x).flatten(2).transpose(1, 2)
+        key = self.key(x if source is None else source).flatten(2).transpose(1, 2)
+        return query, key
+
+    def target_context(
+        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
+    ) -> Tensor:
+        values = self.values(x if source is None else source)
+        query, key = self._query_and_key(x, source)
+        return dot_context(query, key, values.to(query.dtype), source_mask=source_mask)
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        query, key = self._query_and_key(x, source)
+        return dot_coefficients(query[:, targets], key, source_mask=source_mask)

@@ -1,0 +1,36 @@
+"""Every context in its variants: shared by the tests of nn. A new context adds a line here."""
+
+from inspect import signature
+
+import torch
+
+from scaseg.registry import CONTEXTS
+
+BLOCKS = {
+    "sca": {},
+    "sca, 3 channels": {"pair_channels": 3},
+    "sca, exp": {"activation": "exp"},
+    "sca, relu": {"activation": "relu"},
+    "sca, softplus": {"activation": "softplus"},
+    "sca, identity": {"activation": "identity"},
+    "sca, no layers": {"layers": 0},
+    "sca, W_c = W_d": {"share_features": True},
+    "dot": {"key_channels": 4},
+    "average": {},
+    "none": {},
+}
+WITH_CONTEXT = [name for name in BLOCKS if name != "none"]
+PREDICTED = [name for name in BLOCKS if name.startswith("sca")]
+
+
+def make(name, in_channels=6, out_channels=None, spread=True, **options):
+    """Build a variant; options that another context takes are left out."""
+    kind = CONTEXTS[name.partition(",")[0]]
+    known = signature(kind).parameters
+    options = {"hidden": 8, **BLOCKS[name], **options}
+    block = kind(in_channels, out_channels, **{k: v for k, v in options.items() if k in known})
+    if spread and name in PREDICTED:  # fresh scores are nearly equal: make them matter
+        # identity and relu start at 1 and must stay clear of 0, where rows vanish
+        std = 0.02 if block.predictor.activation in ("identity", "relu") else 0.5
+        torch.nn.init.normal_(block.predictor.score.weight, std=std)
+    return block
