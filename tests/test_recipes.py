@@ -10,8 +10,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.recipe import describe, find_recipe, load_recipe, recipe_names
 from scaseg.config.run import RunConfig
 from scaseg.data.build import build_transforms
-from scaseg.models.build import BACKBONES, USUAL_HEADS, build_model
-from scaseg.models.heads import HEADS
+from scaseg.models.build import build_model
 from scaseg.training.build import check_training
 
 RECIPES = [find_recipe(name) for name in recipe_names()]
@@ -63,12 +62,6 @@ def test_the_papers_recipes_are_the_papers(name):
     assert run.model.context == "sca"
     assert run.model.context_options == {"layers": 3, "hidden": 512}
     assert run.augment.fit == (None if name.startswith("sift") else (448, 448))
-
-
-def test_every_backbone_has_its_usual_head():
-    assert set(USUAL_HEADS) == set(BACKBONES)
-    assert set(USUAL_HEADS.values()) <= set(HEADS)
-    assert USUAL_HEADS["vgg16"] == "fcn"
 
 
 def test_the_defaults_are_the_papers_too():

@@ -37,11 +37,16 @@ class Registry(Mapping[str, Any]):
         return self[name]
 
 
+# Pixels a side that a neuron stands for, and so the least side of an image. Every backbone here is
+# dilated to it; data are checked against it before a backbone is chosen.
+STRIDE = 8
+
 BACKBONES = Registry(
     "backbone",
     {
         "vgg16": "scaseg.models.backbones.vgg16:Vgg16",
         "mobilenet_v2": "scaseg.models.backbones.mobilenet_v2:MobileNetV2",
+        "resnet50": "scaseg.models.backbones.resnet50:ResNet50",
         "tiny": "scaseg.models.backbones.tiny:Tiny",
     },
 )
@@ -52,6 +57,15 @@ CONTEXTS = Registry(
         "average": "scaseg.nn.contexts.baselines:AverageContext",
         "sca": "scaseg.nn.selective_context:SelectiveContext",
         "dot": "scaseg.nn.contexts.dot:DotContext",
+    },
+)
+HEADS = Registry(
+    "head",
+    {
+        "fcn": "scaseg.models.heads:FCN",
+        "compact": "scaseg.models.heads:COMPACT",
+        "light": "scaseg.models.heads:LIGHT",
+        "pointwise": "scaseg.models.heads:POINTWISE",
     },
 )
 DATASETS = Registry(

@@ -17,8 +17,7 @@ from scaseg.config.run import (
 )
 from scaseg.errors import UserError
 from scaseg.losses import LOSSES
-from scaseg.models.heads import HEADS
-from scaseg.registry import BACKBONES, CONTEXTS, DATASETS
+from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, HEADS
 
 UNUSUAL = RunConfig(
     data=DataConfig(

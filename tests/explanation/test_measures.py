@@ -6,6 +6,7 @@ from torch import nn
 from scaseg.explanation.features import look
 from scaseg.explanation.occlusion import _probabilities, occlusion, strongest_sources
 from scaseg.explanation.selectivity import rank_correlation, selectivity
+from scaseg.models.backbones.base import Backbone
 from tests.explanation.planted import Planted, photograph, small_model
 
 IMAGES = [photograph(64, 96, seed) for seed in range(2)]
@@ -102,7 +103,7 @@ def test_taking_sources_out_is_what_the_coefficients_say(context):
             torch.testing.assert_close(found[index], expected, rtol=1e-3, atol=1e-4)
 
 
-class OneBrightNeuron(nn.Module):
+class OneBrightNeuron(Backbone):
     """Features that are 0 but for one neuron: what it says, only context can tell the others."""
 
     def forward(self, images, real=None):

@@ -109,13 +109,15 @@ BAD_CONFIGS = cases(
         "an unknown key", "unknown key 'class_path'; a model config has", class_path="os.system"
     ),
     config("escapes in a key", "unknown key '\\x1b[31m'", **{"\x1b[31m": 1}),
-    config("backbone a path", "backbone is '../../x'; choose one of vgg16", backbone="../../x"),
+    config("backbone a path", "backbone: '../../x'; give one of vgg16", backbone="../../x"),
     config("backbone a list", "backbone: ['tiny']; give text", backbone=["tiny"]),
     config(
-        "backbone with escapes", "backbone is '\\x1b[31mred\\n'; choose", backbone="\x1b[31mred\n"
+        "backbone with escapes",
+        "backbone: '\\x1b[31mred\\n'; give one of",
+        backbone="\x1b[31mred\n",
     ),
     config("another backbone", "which the model of config.json has not", backbone="vgg16"),
-    config("context", "context is 'os.system'; choose one of none", context="os.system"),
+    config("context", "context: 'os.system'; give one of none", context="os.system"),
     config("head", "head: {'a': 1}; give text", head={"a": 1}),
     config("classes a number", "classes: 3; give a list, each text", classes=3),
     config("classes text", "classes: 'abc'; give a list, each text", classes="abc"),

@@ -5,25 +5,27 @@ import torch
 from torch import nn
 
 from scaseg.config.model import ModelConfig
+from scaseg.models.backbones import base
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import CONTEXTS
 
 CLASSES = ("sky", "tree", "road", "water", "house")
 
 
-class Backbone(nn.Module):
+class Backbone(base.Backbone):
     """Patches of 8 x 8 pixels, then their neighbours: a neuron sees 24 x 24 pixels.
 
     Rounds sizes down, as VGG16 does, or up, as MobileNetV2 does.
     """
-
-    stride = 8
 
     def __init__(self, *, up=False, channels=3):
         super().__init__()
         self.up = up
         self.patches = nn.Conv2d(channels, 16, 8, stride=8)
         self.look = nn.Conv2d(16, 16, 3, padding=1)
+
+    def map_size(self, height, width):
+        return super().map_size(height, width) if self.up else (height // 8, width // 8)
 
     def forward(self, images, real=None):
         if self.up:

@@ -13,12 +13,13 @@ from scaseg.data.sample import Sample, normalize
 from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.inference.test_time import TestTimeAugmentation, score
 from scaseg.inference.window_grid import slices
+from scaseg.models.backbones import base
 from scaseg.models.segmenter import Segmenter
 
 CLASSES = 3
 
 
-class Backbone(nn.Module):
+class Backbone(base.Backbone):
     """Of any reach: 1 looks at single pixels, 3 at their neighbours."""
 
     def __init__(self, reach, stride):

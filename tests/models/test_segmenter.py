@@ -6,10 +6,15 @@ import pytest
 import torch
 
 from scaseg import create_model, load_model, save_pretrained
-from scaseg.models.build import BACKBONES
-from scaseg.registry import CONTEXTS
+from scaseg.registry import BACKBONES, CONTEXTS
 from tests.models.norms import stir
 from tests.shared import MOBILENET_V2, VGG16, needs
+
+# every backbone with the paper's context, every context behind a light backbone
+NETWORKS = pytest.mark.parametrize(
+    ("backbone", "context"),
+    [*((name, "sca") for name in BACKBONES), *(("tiny", name) for name in CONTEXTS)],
+)
 
 
 def small(context="sca", backbone="mobilenet_v2", **options):
@@ -30,8 +35,7 @@ def test_the_papers_network_by_the_numbers():
     }
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("context", CONTEXTS)
+@NETWORKS
 @pytest.mark.parametrize("size", [(8, 8), (61, 90), (97, 33)])
 def test_any_size_comes_back(backbone, context, size):
     model = small(context, backbone)
@@ -39,8 +43,7 @@ def test_any_size_comes_back(backbone, context, size):
         assert model(torch.randn(2, 3, *size)).shape == (2, 4, *size)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("context", CONTEXTS)
+@NETWORKS
 def test_a_padded_batch_gives_what_single_images_give(backbone, context):
     model = stir(small(context, backbone)).double()
     images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
@@ -99,7 +102,7 @@ def test_config_json_is_readable(tmp_path):
         (lambda f: (f / "config.json").write_text("{"), "not JSON"),
         (lambda f: (f / "config.json").write_text("[1]"), "holds a list"),
         (lambda f: (f / "config.json").write_text("{}"), "the key 'classes' is missing"),
-        (lambda f: change(f, backbone="resnet"), "backbone is 'resnet'; choose one of vgg16"),
+        (lambda f: change(f, backbone="resnet"), "backbone: 'resnet'; did you mean resnet50"),
         (lambda f: change(f, lr=1), "unknown key 'lr'; a model config has"),
         (lambda f: change(f, classes=["a", "b"]), "head.score.bias has shape"),
         (lambda f: change(f, context="none"), "which the model of config.json has not"),
@@ -124,9 +127,12 @@ def change(folder, **keys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backbone": "vgg19"}, "backbone is 'vgg19'; choose one of vgg16, mobilenet_v2"),
-        ({"context": "psp"}, "context is 'psp'; choose one of none, average, sca, dot"),
-        ({"head": "big"}, "head is 'big'; choose one of fcn, compact"),
+        (
+            {"backbone": "vgg19"},
+            r"backbone: 'vgg19'; did you mean vgg16\? give one of vgg16",
+        ),
+        ({"context": "psp"}, "context: 'psp'; give one of none, average, sca, dot"),
+        ({"head": "big"}, "head: 'big'; give one of fcn, compact"),
         ({"classes": []}, "classes is empty"),
         ({"classes": "sky"}, "classes is 'sky'; give a list of names"),
         ({"classes": ["a", "a"]}, "classes names 'a' twice"),

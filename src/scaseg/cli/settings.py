@@ -12,7 +12,7 @@ from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError, nearest
-from scaseg.registry import BACKBONES
+from scaseg.registry import BACKBONES, HEADS
 
 if TYPE_CHECKING:
     from scaseg.config.run import RunConfig
@@ -58,9 +58,7 @@ def add_settings(parser: Parser) -> None:
     )
     group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
     group.add_argument(
-        "--head",
-        metavar="NAME",
-        help="fcn, compact, light or pointwise (fcn for vgg16, compact, pointwise for tiny)",
+        "--head", metavar="NAME", help=f"{', '.join(HEADS)} (the backbone's usual one)"
     )
     group.add_argument(
         "--on-nan", metavar="WHAT", help="at a loss that is not finite: stop, or skip:N (stop)"

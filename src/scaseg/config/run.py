@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from scaseg.config.reading import setting
 from scaseg.errors import UserError
-from scaseg.registry import BACKBONES, DATASETS, GENERATED_DATASETS
+from scaseg.registry import BACKBONES, DATASETS, GENERATED_DATASETS, HEADS
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
@@ -107,9 +107,8 @@ class NetworkConfig:
     context: Literal["none", "average", "sca", "dot"] = setting(
         "sca", "what neurons hear of others"
     )
-    head: Literal["auto", "fcn", "compact", "light", "pointwise"] = setting(
-        "auto",
-        "what follows; auto: the paper's fcn for vgg16, compact, pointwise for tiny",
+    head: str = setting(
+        "auto", "what scores the classes; auto: the backbone's usual one", choices=("auto", *HEADS)
     )
     context_options: dict[str, Any] = setting(
         {}, "options of SelectiveContext: hidden, layers, ..."

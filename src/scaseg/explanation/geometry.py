@@ -2,10 +2,8 @@
 
 Three sizes are at play: the photograph's, that of the image which the network sees (`fit` may have
 resized it, edges to edges), and the map's, an eighth of what is seen. What a neuron stands for is
-the middle of what it sees: with VGG16, whose pools halve and drop what is left over, neuron r sees
-around pixel 8r + 3.5; with MobileNetV2, whose convolutions step over every other pixel from the
-first on, around pixel 8r. (The enlarged scores, edges to edges, lie up to half a neuron beside
-that; a dependency is on what was seen.)
+the middle of what it sees, as its backbone says (`stride`, `offset`). (The enlarged scores, edges
+to edges, lie up to half a neuron beside that; a dependency is on what was seen.)
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from scaseg.models.backbones.vgg16 import Vgg16
+from scaseg.models.backbones.base import Backbone
 
 Array = NDArray[np.float32]
 Size = tuple[int, int]  # height, width
@@ -33,17 +30,10 @@ class NeuronGrid:
     first: tuple[float, float]
 
     @classmethod
-    def of(cls, backbone: nn.Module, photograph: Size, seen: Size, map_size: Size) -> NeuronGrid:
-        """Lay out the neurons of a backbone; what neither pools nor steps: edges to edges."""
-        step = getattr(backbone, "stride", None)
-        if isinstance(step, int) and isinstance(backbone, Vgg16):
-            stride, first = (float(step),) * 2, ((step - 1) / 2,) * 2
-        elif isinstance(step, int) and map_size == (-(-seen[0] // step), -(-seen[1] // step)):
-            stride, first = (float(step),) * 2, (0.0, 0.0)  # MobileNetV2 and its like
-        else:
-            stride = (seen[0] / map_size[0], seen[1] / map_size[1])
-            first = ((stride[0] - 1) / 2, (stride[1] - 1) / 2)
-        return cls(photograph, seen, map_size, stride, first)
+    def of(cls, backbone: Backbone, photograph: Size, seen: Size, map_size: Size) -> NeuronGrid:
+        """Lay out the neurons of a backbone."""
+        stride, first = float(backbone.stride), float(backbone.offset)
+        return cls(photograph, seen, map_size, (stride, stride), (first, first))
 
     def neuron_at(self, x: float, y: float) -> tuple[int, int]:
         """Row and column of the neuron nearest to a pixel (x, y) of the photograph."""

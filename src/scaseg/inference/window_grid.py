@@ -27,8 +27,8 @@ class Grid:
     """Where the windows of a view lie: evenly spread, sharing at least `overlap` pixels."""
 
     def __init__(self, model: Segmenter, size: tuple[int, int], window: int, overlap: int) -> None:
-        stride = getattr(model.backbone, "stride", 8)
-        self.size = _map_size(model, size, stride)
+        stride = model.backbone.stride
+        self.size = model.backbone.map_size(*size)
         self.rows, self.columns = (
             _axis(pixels, neurons, window, overlap, stride)
             for pixels, neurons in zip(size, self.size, strict=True)
@@ -79,19 +79,6 @@ def _shares(windows: list[Window], neurons: int, reach: int) -> list[Tensor]:
         ramps.append((distance / (reach + 1)).clamp(max=1))
         total[window.neurons] += ramps[-1]
     return [ramp / total[window.neurons] for ramp, window in zip(ramps, windows, strict=True)]
-
-
-def _map_size(model: Segmenter, size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """How many neurons an image of this size has; some backbones round up, some down."""
-    weight = next(model.parameters())
-    probe = weight.new_zeros(
-        1, model.config.in_channels, *(stride + length % stride for length in size)
-    )
-    found, _ = model.backbone(probe)
-    height, width = (
-        length // stride - 1 + here for length, here in zip(size, found.shape[-2:], strict=True)
-    )
-    return height, width
 
 
 def batches(columns: list[Window], batch_size: int) -> Iterator[list[int]]:

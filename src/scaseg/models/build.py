@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,27 +11,15 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD, MOST_CLASSES, ModelConfig
+from scaseg.config.model import MOST_CLASSES, ModelConfig
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import find_model
-from scaseg.models.backbones.mobilenet_v2 import MobileNetV2
-from scaseg.models.backbones.tiny import Tiny
-from scaseg.models.backbones.vgg16 import Vgg16
 from scaseg.models.checkpoint import CONFIG, WEIGHTS, check_weights, read_config, read_weights
-from scaseg.models.heads import HEADS, SegmentationHead
+from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained
 from scaseg.models.segmenter import Segmenter
-from scaseg.registry import CONTEXTS
+from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 from scaseg.system import available_memory, in_words
-
-BACKBONES: dict[str, type[Vgg16] | type[MobileNetV2] | type[Tiny]] = {
-    "vgg16": Vgg16,
-    "mobilenet_v2": MobileNetV2,
-    "tiny": Tiny,
-}
-
-# What `head: auto` means in a run: the paper's behind its backbone, a light one behind a light one
-USUAL_HEADS = {"vgg16": "fcn", "mobilenet_v2": "compact", "tiny": "pointwise"}
 
 
 def create_model(
@@ -62,6 +50,7 @@ def create_model(
         if classes > MOST_CLASSES:
             raise ValueError(f"classes is {classes}; label maps have room for {MOST_CLASSES}")
         classes = [f"class {index}" for index in range(classes)]
+    kind = BACKBONES.choose(backbone)
     config = ModelConfig(
         classes=tuple(classes),
         backbone=backbone,
@@ -70,8 +59,8 @@ def create_model(
         in_channels=in_channels,
         context_options=dict(context_options),
         # for channels that are not red, green and blue nobody knows better
-        mean=IMAGENET_MEAN if in_channels == 3 else (0.5,) * in_channels,
-        std=IMAGENET_STD if in_channels == 3 else (0.25,) * in_channels,
+        mean=kind.mean if in_channels == 3 else (0.5,) * in_channels,
+        std=kind.std if in_channels == 3 else (0.25,) * in_channels,
     )
     model = build_model(config)
     if backbone_weights is not None:
@@ -188,11 +177,6 @@ def _options(kind: type[nn.Module]) -> list[str]:
 
 
 def _check_choices(config: ModelConfig) -> None:
-    _check_choice("backbone", config.backbone, BACKBONES)
-    _check_choice("context", config.context, CONTEXTS)
-    _check_choice("head", config.head, HEADS)
-
-
-def _check_choice(name: str, value: str, choices: Mapping[str, Any]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
+    BACKBONES.choose(config.backbone)
+    CONTEXTS.choose(config.context)
+    HEADS.choose(config.head)

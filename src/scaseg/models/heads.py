@@ -1,4 +1,4 @@
-"""Heads: from a feature map to the scores of the classes, at the same resolution."""
+"""Heads: from features to the scores of the classes, at the same resolution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class HeadShape(NamedTuple):
-    """What distinguishes one head from another."""
+    """What distinguishes one head from another. Names: `scaseg.registry.HEADS`."""
 
     width: int
     kernel: int
@@ -16,26 +16,25 @@ class HeadShape(NamedTuple):
     dropout: float = 0.5
 
 
-# fcn: VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone:
-# with dilation 4 its 7 x 7 window spans what it spanned. compact: DeepLab's LargeFOV variant.
-# light: the same at a quarter of the weights, for laptops.
-# pointwise: looks at nothing but its own neuron, so that all context comes from the context module.
-HEADS = {
-    "fcn": HeadShape(4096, 7, 4),
-    "compact": HeadShape(1024, 3, 12),
-    "light": HeadShape(512, 3, 12, dropout=0.1),
-    "pointwise": HeadShape(128, 1, 1, dropout=0.0),
-}
+# VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone: with
+# dilation 4 its 7 x 7 window spans what it spanned.
+FCN = HeadShape(4096, 7, 4)
+# DeepLab's LargeFOV variant
+COMPACT = HeadShape(1024, 3, 12)
+# the same at a quarter of the weights, for laptops
+LIGHT = HeadShape(512, 3, 12, dropout=0.1)
+# reads nothing but its own neuron, so that all context comes from the context module
+POINTWISE = HeadShape(128, 1, 1, dropout=0.0)
 
 
 class SegmentationHead(nn.Module):
-    """(B, channels, h, w) -> (B, classes, h, w): look around, think, decide."""
+    """(B, in_channels, h, w) -> (B, classes, h, w): a wide convolution, a 1x1, the scores."""
 
-    def __init__(self, channels: int, classes: int, *, shape: HeadShape) -> None:
+    def __init__(self, in_channels: int, classes: int, *, shape: HeadShape) -> None:
         super().__init__()
         padding = shape.dilation * (shape.kernel // 2)
         self.fc6 = nn.Conv2d(
-            channels, shape.width, shape.kernel, padding=padding, dilation=shape.dilation
+            in_channels, shape.width, shape.kernel, padding=padding, dilation=shape.dilation
         )
         self.fc7 = nn.Conv2d(shape.width, shape.width, kernel_size=1)
         self.score = nn.Conv2d(shape.width, classes, kernel_size=1)

@@ -2,13 +2,14 @@
 
 A padded batch must give what single images give. A convolution pads a single image with zeros;
 in a batch the pixels beyond a smaller image become something else after the first bias. So they
-are set back to zero wherever a layer may have filled them.
+are set back to zero wherever a layer may have filled them, and batch norms leave them out of their
+statistics.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def real_pixels(sizes: Tensor, height: int, width: int) -> Tensor:
@@ -35,3 +36,45 @@ def pooled(real: Tensor | None) -> Tensor | None:
 def strided(real: Tensor | None) -> Tensor | None:
     """What a 3x3 convolution of stride 2 and padding 1 leaves: windows centred in the image."""
     return None if real is None else real[:, ::2, ::2]
+
+
+class PaddedBatchNorm2d(nn.BatchNorm2d):
+    """nn.BatchNorm2d that leaves padding out of the statistics while it trains.
+
+    With padding among them, a network would train on other statistics than those that it meets on
+    single photographs. Weights, buffers and results without padding are nn.BatchNorm2d's.
+    """
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """Normalize x (B, C, H, W); real (B, H, W) marks what is not padding, None: all."""
+        if real is None or not self.training:
+            return super().forward(x)
+        wide = x if x.dtype == torch.float64 else x.float()  # a sum wants more than half precision
+        share = real.unsqueeze(1).to(wide.dtype)  # (B, 1, H, W)
+        count = share.sum().clamp(min=2)
+        mean = (wide * share).sum((0, 2, 3)) / count
+        centered = (wide - mean.view(1, -1, 1, 1)) * share
+        variance = centered.square().sum((0, 2, 3)) / count
+        self._remember(mean.detach(), variance.detach() * count / (count - 1))
+        scale = torch.rsqrt(variance + self.eps)
+        weight = scale if self.weight is None else scale * self.weight
+        shift = -mean * weight if self.bias is None else self.bias - mean * weight
+        return (wide * weight.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        # momentum None: the mean over all batches, as in nn.BatchNorm2d
+        rate = self.momentum if self.momentum is not None else 1 / int(self.num_batches_tracked)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), rate)
+
+
+def apply_layers(layers: nn.Module, x: Tensor, real: Tensor | None) -> Tensor:
+    """Apply layers one after the other, telling norms what is real of the last map."""
+    for layer in layers.children():
+        x = layer(x, real) if isinstance(layer, PaddedBatchNorm2d) else layer(x)
+    return x

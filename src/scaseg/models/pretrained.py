@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
 
+from scaseg.errors import UserError
 from scaseg.io.model_folder import builtin_models, find_model
 from scaseg.io.tensors import DamagedError, read_tensors, shapes_in
-from scaseg.models.backbones import mobilenet_v2
+from scaseg.models.backbones.base import State
 from scaseg.models.checkpoint import read_config
+from scaseg.registry import BACKBONES
 
 _log = logging.getLogger(__name__)
 
-State = dict[str, Tensor]
 WEIGHTS = "model.safetensors"
 PART = "backbone."  # how the names of a saved model's backbone begin
-
-HUB = {"vgg16": "timm/vgg16.tv_in1k", "mobilenet_v2": "timm/mobilenetv2_100.ra_in1k"}
 
 
 def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str]:
@@ -38,20 +36,16 @@ def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str
     check_source(name, source)
     if _is_model(source):
         path = find_model(source) / WEIGHTS
-        state = _of_backbone(_read(path))
+        state = _part(_read(path), PART)
     else:
         path = _download(name) if source == "imagenet" else Path(source)
         state = _read(path)
-        state = _of_backbone(state) if _is_saved(state) else RENAME[name](state)
+        state = _part(state, PART) if _is_saved(state) else BACKBONES[name].rename(state)
     backbone: nn.Module = model.backbone  # type: ignore[assignment]
     loaded = _fill(backbone, state, path, required=True)
     head: nn.Module = model.head  # type: ignore[assignment]
-    converted = {}
-    for layer, there in (("fc6", "classifier.0"), ("fc7", "classifier.3")):
-        for kind in ("weight", "bias"):
-            if f"{there}.{kind}" in state:
-                converted[f"{layer}.{kind}"] = state[f"{there}.{kind}"]
-    loaded += [f"head.{name}" for name in _fill(head, converted, path, required=False)]
+    in_head = _part(state, "head.")
+    loaded += [f"head.{name}" for name in _fill(head, in_head, path, required=False)]
     _log.info("loaded from %s: %s", path, ", ".join(loaded))
     return loaded
 
@@ -72,9 +66,10 @@ def check_source(name: str, source: str | Path) -> None:
                 f"backbone_weights: {source} has the backbone {theirs}, not {name}; give imagenet, "
                 f"or --backbone {theirs}"
             )
-    elif name not in RENAME and not _is_saved_file(source):
-        raise ValueError(
-            f"backbone_weights: {name} has no pretrained weights; choose one of {', '.join(HUB)}"
+    elif BACKBONES[name].hub is None and not _is_saved_file(source):
+        known = ", ".join(other for other, kind in BACKBONES.items() if kind.hub is not None)
+        raise UserError(
+            "backbone_weights", f"{name} has no pretrained weights", f"choose one of {known}"
         )
 
 
@@ -97,9 +92,11 @@ def _is_saved_file(source: str | Path) -> bool:
         return False
 
 
-def _of_backbone(state: State) -> State:
-    """The backbone's part of a saved model."""
-    return {key.removeprefix(PART): own for key, own in state.items() if key.startswith(PART)}
+def _part(state: State, prefix: str) -> State:
+    """The weights of one part of a model, in the names that they have there."""
+    return {
+        name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)
+    }
 
 
 def _download(name: str) -> Path:
@@ -107,16 +104,17 @@ def _download(name: str) -> Path:
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    repository = BACKBONES[name].hub
     try:
-        return Path(hf_hub_download(HUB[name], WEIGHTS, local_files_only=True))
+        return Path(hf_hub_download(repository, WEIGHTS, local_files_only=True))
     except LocalEntryNotFoundError:
         pass  # not in the cache
     try:
         _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
-        return Path(hf_hub_download(HUB[name], WEIGHTS))
+        return Path(hf_hub_download(repository, WEIGHTS))
     except Exception as fault:
         raise OSError(
-            f"backbone_weights: {HUB[name]} could not be had from the Hugging Face hub "
+            f"backbone_weights: {repository} could not be had from the Hugging Face hub "
             f"({type(fault).__name__}); fetch its {WEIGHTS} on another machine and give its path"
         ) from fault
 
@@ -176,53 +174,3 @@ def _fit(value: Tensor, wanted: Tensor) -> Tensor | None:
         channels = wanted.shape[1]
         return value.mean(1, keepdim=True).expand_as(wanted) * (3 / channels)
     return None
-
-
-def _rename_vgg16(state: State) -> State:
-    """timm calls the classifier's first layers pre_logits."""
-    names = {"pre_logits.fc1.": "classifier.0.", "pre_logits.fc2.": "classifier.3."}
-    return {
-        next(
-            (new + key[len(old) :] for old, new in names.items() if key.startswith(old)), key
-        ): value
-        for key, value in state.items()
-    }
-
-
-def _rename_mobilenet_v2(state: State) -> State:
-    """torchvision nests the layers of a block (conv.1.0), timm names them; we number them."""
-    nested = re.compile(r"^features\.(\d+)\.conv\.(\d)\.(\d)\.(\w+)$")
-    is_nested = any(nested.match(key) for key in state)
-
-    def rename(key: str) -> str:
-        found = nested.match(key)
-        if found:
-            block, part, layer, kind = found.groups()
-            return f"features.{block}.conv.{3 * int(part) + int(layer)}.{kind}"
-        found = re.match(r"^features\.(\d+)\.conv\.(\d)\.(\w+)$", key)
-        if found and is_nested:  # the projection, behind one or two nested parts
-            block, layer, kind = found.groups()
-            parts = 1 if block == "1" else 2
-            return f"features.{block}.conv.{3 * parts + int(layer) - parts}.{kind}"
-        for old, new in (("conv_stem.", "features.0.0."), ("bn1.", "features.0.1.")):
-            if key.startswith(old):
-                return new + key[len(old) :]
-        found = re.match(r"^blocks\.(\d)\.(\d)\.(\w+)\.(\w+)$", key)
-        if found:
-            stage, block, layer, kind = found.groups()
-            number = 1 + sum(_BLOCKS[: int(stage)]) + int(block)
-            place = (_TIMM_FIRST if stage == "0" else _TIMM).get(layer)
-            return f"features.{number}.conv.{place}.{kind}"
-        return key
-
-    return {rename(key): value for key, value in state.items()}
-
-
-_BLOCKS = tuple(count for _, _, count, _ in mobilenet_v2.STAGES)
-_TIMM = {"conv_pw": 0, "bn1": 1, "conv_dw": 3, "bn2": 4, "conv_pwl": 6, "bn3": 7}
-_TIMM_FIRST = {"conv_dw": 0, "bn1": 1, "conv_pw": 3, "bn2": 4}
-
-RENAME: dict[str, Callable[[State], State]] = {
-    "vgg16": _rename_vgg16,
-    "mobilenet_v2": _rename_mobilenet_v2,
-}

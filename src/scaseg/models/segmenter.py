@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
+from scaseg.models.backbones.base import Backbone
 from scaseg.models.padding import keep_real, real_pixels
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Segmenter(nn.Module):
     """
 
     def __init__(
-        self, *, backbone: nn.Module, context: nn.Module, head: nn.Module, config: ModelConfig
+        self, *, backbone: Backbone, context: nn.Module, head: nn.Module, config: ModelConfig
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -105,7 +106,7 @@ class Segmenter(nn.Module):
 
     def _check(self, images: Tensor, sizes: Tensor | None) -> None:
         channels = self.config.in_channels
-        least = 8  # one neuron
+        least = self.backbone.stride
         if images.dim() != 4 or images.shape[1] != channels or min(images.shape[-2:]) < least:
             raise ValueError(
                 f"images have shape {tuple(images.shape)}; give (B, {channels}, H, W) of at least "

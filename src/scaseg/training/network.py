@@ -13,9 +13,10 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
 from scaseg.data.loading import TrainingDataset
 from scaseg.data.sample import collate
-from scaseg.models.build import USUAL_HEADS, build_model, check_model
-from scaseg.models.pretrained import HUB, check_source, load_pretrained
+from scaseg.models.build import build_model, check_model
+from scaseg.models.pretrained import check_source, load_pretrained
 from scaseg.models.segmenter import Segmenter
+from scaseg.registry import BACKBONES
 from scaseg.training.calibration import calibrate
 from scaseg.training.data import RunData
 from scaseg.training.trainer import WorkError
@@ -34,13 +35,16 @@ def check_network(run: RunConfig, *, is_fresh: bool = True) -> None:
 
 
 def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> ModelConfig:
+    backbone = BACKBONES.choose(run.model.backbone)
     return ModelConfig(
         classes=classes,
         backbone=run.model.backbone,
         context=run.model.context,
-        head=USUAL_HEADS[run.model.backbone] if run.model.head == "auto" else run.model.head,
+        head=backbone.usual_head if run.model.head == "auto" else run.model.head,
         context_options=run.model.context_options,
         fit=run.augment.fit,
+        mean=backbone.mean,
+        std=backbone.std,
         **more,
     )
 
@@ -63,7 +67,7 @@ def build_network(
         return model, False
     source = run.model.backbone_weights
     if source is None:
-        if run.model.backbone in HUB:
+        if BACKBONES[run.model.backbone].hub is not None:
             say("the backbone starts from random weights; --backbone-weights imagenet gives more")
         return model, True
     try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import Tensor, nn
 
-from scaseg.models.norm import PaddedBatchNorm2d, apply_layers
-from scaseg.models.padding import keep_real, strided
+from scaseg.models.backbones.base import Backbone, State
+from scaseg.models.padding import PaddedBatchNorm2d, apply_layers, keep_real, strided
 
 # expansion, channels, blocks, stride of the first block: table 2 of Sandler et al. 2018
 STAGES = (
@@ -17,19 +19,22 @@ STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
+# timm's names of the layers of a block, and the numbers that they have here
+TIMM = {"conv_pw": 0, "bn1": 1, "conv_dw": 3, "bn2": 4, "conv_pwl": 6, "bn3": 7}
+TIMM_FIRST = {"conv_dw": 0, "bn1": 1, "conv_pw": 3, "bn2": 4}  # it does not expand
 
 
-class MobileNetV2(nn.Module):
+class MobileNetV2(Backbone):
     """(B, in_channels, H, W) -> (B, 320, ceil(H / 8), ceil(W / 8)).
 
     From 1/8 on, strides become dilations: the block that would have strided computes the same
     values, only more of them, and later blocks look further to see what they saw. The last 1x1
-    convolution (320 -> 1280) belongs to the classifier and is left out. The names
-    of the weights number every layer of a block; weights.py knows torchvision's and timm's too.
+    convolution (320 -> 1280) belongs to the classifier and is left out. The names of the weights
+    number every layer of a block.
     """
 
     out_channels = 320
-    stride = 8
+    hub = "timm/mobilenetv2_100.ra_in1k"
 
     def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
@@ -45,19 +50,39 @@ class MobileNetV2(nn.Module):
                 blocks.append(InvertedResidual(channels, width, expansion, stride, seen))
                 channels = width
         self.features = nn.Sequential(*blocks)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                # by what a neuron reads: the usual fan_out takes a depthwise layer for a full one,
-                # and only batch statistics hide that its output all but vanishes
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        self.initialize()
 
     def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return the feature map, and which of its neurons are real; see `Vgg16.forward`."""
         real = strided(real)
         x = keep_real(apply_layers(self.features[0], images, real), real)
         for block in self.features[1:]:  # type: ignore[attr-defined]
             x, real = block(x, real)
         return x, real
+
+    @staticmethod
+    def rename(state: State) -> State:
+        """torchvision nests the layers of a block (conv.1.0), timm names them; we number them."""
+        nested = re.compile(r"^features\.(\d+)\.conv\.(\d)\.(\d)\.(\w+)$")
+        is_nested = any(nested.match(name) for name in state)
+
+        def ours(name: str) -> str:
+            if found := nested.match(name):
+                block, part, layer, kind = found.groups()
+                return f"features.{block}.conv.{3 * int(part) + int(layer)}.{kind}"
+            found = re.match(r"^features\.(\d+)\.conv\.(\d)\.(\w+)$", name)
+            if found and is_nested:  # the projection, behind one or two nested parts
+                block, layer, kind = found.groups()
+                return f"features.{block}.conv.{int(layer) + (2 if block == '1' else 4)}.{kind}"
+            if found := re.match(r"^blocks\.(\d)\.(\d)\.(\w+)\.(\w+)$", name):
+                stage, block, layer, kind = found.groups()
+                number = 1 + sum(count for _, _, count, _ in STAGES[: int(stage)]) + int(block)
+                place = (TIMM_FIRST if stage == "0" else TIMM).get(layer)
+                return f"features.{number}.conv.{place}.{kind}"
+            return re.sub(
+                r"^bn1\.", "features.0.1.", re.sub(r"^conv_stem\.", "features.0.0.", name)
+            )
+
+        return {ours(name): tensor for name, tensor in state.items()}
 
 
 class InvertedResidual(nn.Module):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.models.norm import PaddedBatchNorm2d, apply_layers
-from scaseg.models.padding import keep_real, strided
+from scaseg.models.backbones.base import Backbone
+from scaseg.models.padding import PaddedBatchNorm2d, apply_layers, keep_real, strided
 
 # channels, kernel, stride of each convolution
 LAYERS = ((16, 3, 2), (32, 3, 2), (48, 3, 1), (64, 3, 2), (64, 1, 1))
 
 
-class Tiny(nn.Module):
+class Tiny(Backbone):
     """(B, in_channels, H, W) -> (B, 64, ceil(H / 8), ceil(W / 8)).
 
-    A neuron sees 23 x 23 pixels and no more: whatever it knows of the rest of the image, the
-    context module has told it. That makes it the backbone of `context_scenes`, where contexts are
+    A neuron sees 23 x 23 pixels and no more: whatever it knows of the rest of the image comes
+    from the context module. That makes it the backbone of `context_scenes`, where contexts are
     compared, and not one for photographs.
     """
 
     out_channels = 64
-    stride = 8
+    usual_head = "pointwise"
 
     def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
@@ -36,12 +36,9 @@ class Tiny(nn.Module):
             )
             channels = width
         self.features = nn.Sequential(*layers)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        self.initialize()
 
     def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return the feature map, and which of its neurons are real; see `Vgg16.forward`."""
         x = images
         for layer, (_, _, stride) in zip(self.features, LAYERS, strict=True):
             if stride == 2:

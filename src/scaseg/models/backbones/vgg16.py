@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import Tensor, nn
 
+from scaseg.models.backbones.base import Backbone, State
 from scaseg.models.padding import keep_real, pooled
 
 # Convolutions between the pools of VGG16; torchvision counts every layer, which gives the names
@@ -11,16 +14,18 @@ from scaseg.models.padding import keep_real, pooled
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
 
-class Vgg16(nn.Module):
+class Vgg16(Backbone):
     """(B, in_channels, H, W) -> (B, 512, H // 8, W // 8).
 
     pool1 to pool3 stay; pool4 and pool5 are removed, and the convolutions after pool4 (conv5)
     get dilation 2, so that each still sees what it saw. What follows pool5 in VGG16, fc6, needs
-    dilation 4 for the same reason: the head knows.
+    dilation 4 for the same reason: see the head `fcn`.
     """
 
     out_channels = 512
-    stride = 8
+    offset = 3.5  # pools halve, and drop what is left over: neuron r sees around pixel 8 r + 3.5
+    usual_head = "fcn"  # the paper's
+    hub = "timm/vgg16.tv_in1k"
 
     def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
@@ -39,16 +44,13 @@ class Vgg16(nn.Module):
             elif stage == 4:
                 layers.append(nn.Identity())  # pool4's place: the names after it stay as they are
         self.features = nn.Sequential(*layers)
-        for layer in layers:
-            if isinstance(layer, nn.Conv2d):  # PyTorch's own start would fade away in 13 layers
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        self.initialize()
+
+    def map_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w) of the features of an image: pools drop what is left over."""
+        return height // self.stride, width // self.stride
 
     def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return the feature map, and which of its neurons are real, (B, H // 8, W // 8).
-
-        `real` (B, H, W) says which pixels are not padding; None: all of them.
-        """
         x = images
         for layer in self.features:
             x = layer(x)
@@ -57,3 +59,12 @@ class Vgg16(nn.Module):
             if isinstance(layer, nn.MaxPool2d | nn.ReLU):
                 x = keep_real(x, real)
         return x, real
+
+    @staticmethod
+    def rename(state: State) -> State:
+        """The classifier's first layers become fc6 and fc7; timm calls them pre_logits."""
+        fc6, fc7 = r"^(classifier\.0|pre_logits\.fc1)\.", r"^(classifier\.3|pre_logits\.fc2)\."
+        return {
+            re.sub(fc7, "head.fc7.", re.sub(fc6, "head.fc6.", name)): tensor
+            for name, tensor in state.items()
+        }

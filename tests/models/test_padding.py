@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaseg.models.norm import PaddedBatchNorm2d
+from scaseg.models.padding import PaddedBatchNorm2d
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])

@@ -1,0 +1,52 @@
+"""What a backbone says about itself: everything that the rest of the package needs to know."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
+from scaseg.registry import STRIDE
+
+State = dict[str, Tensor]
+
+
+class Backbone(nn.Module):
+    """Base class: images (B, in_channels, H, W) -> features (B, out_channels, h, w).
+
+    A new backbone is one file with a subclass, built from `in_channels`, and its line in
+    `scaseg.registry.BACKBONES`.
+    """
+
+    out_channels: int
+    stride: int = STRIDE  # pixels from one neuron to the next, and the least side of an image
+    offset: float = 0.0  # the pixel in the middle of what neuron 0 sees
+    mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
+    std: tuple[float, ...] = IMAGENET_STD
+    usual_head: str = "compact"  # what `head: auto` means
+    hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
+
+    def map_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w) of the features of an image: here of convolutions that step and pad."""
+        return -(-height // self.stride), -(-width // self.stride)
+
+    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the features (B, out_channels, h, w), and which neurons are real (B, h, w).
+
+        `real` (B, H, W) says which pixels are not padding; None: all of them.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def rename(state: State) -> State:
+        """Give weights in torchvision's or timm's names ours, `head.` before those of the head."""
+        return state
+
+    def initialize(self) -> None:
+        """Draw fresh weights: PyTorch's own would fade away in a dozen layers."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                # by what a neuron reads: the usual fan_out takes a depthwise layer for a full one,
+                # and only batch statistics hide that its output all but vanishes
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
