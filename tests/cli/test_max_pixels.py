@@ -5,7 +5,7 @@ import pytest
 from scaseg.cli import main
 from scaseg.cli.settings import KEYS
 from scaseg.config.run import DataConfig
-from scaseg.data.decode.image import MAX_PIXELS
+from scaseg.data.decode.files import MAX_PIXELS
 
 COMMANDS = {
     "predict": ["a.jpg", "--model", "m", "--out", "o"],

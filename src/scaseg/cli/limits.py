@@ -8,7 +8,7 @@ from scaseg.cli.parser import positive
 
 
 def add_max_pixels(parser: argparse._ActionsContainer) -> None:
-    """Describe the option; without it, scaseg.data.decode.image.MAX_PIXELS holds."""
+    """Describe the option; without it, scaseg.data.decode.files.MAX_PIXELS holds."""
     parser.add_argument(
         "--max-pixels",
         type=positive,

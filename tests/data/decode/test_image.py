@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data.decode.image import ORIENTATION, image_size, read_image, read_labels
+from scaseg.data.decode.image import image_size, read_image, read_labels
+from scaseg.data.decode.metadata import ORIENTATION
 
 
 def test_photographs_are_read_upright(tmp_path):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from scaseg.data.decode.image import ORIENTATION, image_size, read_image, rgb
+from scaseg.data.decode.image import image_size, read_image, rgb
+from scaseg.data.decode.metadata import ORIENTATION
 
 PIXELS = np.zeros((24, 40, 3), np.uint8)
 PIXELS[:, :20] = (200, 40, 40)
@@ -148,7 +149,7 @@ def test_grey_and_black_and_white(mode, tmp_path):
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_pixels_of_unknown_range_are_refused(mode, tmp_path):
     Image.new(mode, (8, 8), 70000).save(tmp_path / "photo.tif")
-    with pytest.raises(ValueError, match=r"photo.tif: cannot be read \(. pixels of 32 bits"):
+    with pytest.raises(ValueError, match=r"photo.tif: . pixels of 32 bits"):
         read_image(tmp_path / "photo.tif")
 
 

@@ -1,96 +1,76 @@
-"""Reading photographs and label maps as they lie on people's disks.
+"""Read photographs and label maps.
 
-Of animated files, of those with several pages and of a phone's JPEG with more than one picture
-(MPO) a photograph is the first; a label map must be one alone.
+Of animated files, of several pages and of a phone's JPEG with more than one picture (MPO) a
+photograph is the first; a label map must be the only one.
 """
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, TiffTags, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
-from scaseg.data.decode.opening import FORMATS, MAX_PIXELS, TooLargeError, opened
-from scaseg.data.decode.orientation import ORIENTATION, orientation_of, turned
-from scaseg.io.paths import shown
+from scaseg.data.decode import files, metadata
+from scaseg.data.decode.metadata import ORIENTATION, UPRIGHT
+from scaseg.errors import UserError
 
-__all__ = [
-    "FORMATS",
-    "IMAGE_SUFFIXES",
-    "MAX_PIXELS",
-    "ORIENTATION",
-    "TooLargeError",
-    "image_size",
-    "read_image",
-    "read_labels",
-    "rgb",
-]
-
-BAND = 1 << 20  # pixels that are converted at a time
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+MAX_RLE_WIDTH = 1 << 16  # of a run-length coded BMP: Pillow allocates 255 rows at one escape
+BAND = 1 << 20  # pixels that are converted at a time
+TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# Pillow logs what it finds in a damaged TIFF; without any handler, Python prints that
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 def read_image(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.uint8]:
-    """Read a photograph upright, as RGB: (H, W, 3). ValueError names the file and the fault.
+    """Read a photograph as upright RGB, (H, W, 3).
 
-    What has more than max_pixels (None: MAX_PIXELS) is refused before it is decoded.
+    A file with more than max_pixels (None: MAX_PIXELS) is refused before it is decoded. A
+    UserError of one line names the file and what is wrong with it.
     """
-    with opened(path, max_pixels=max_pixels) as found:
-        found.image.load()
-        return _rgb(turned(found.image, found.turn))
-
-
-def rgb(image: Image.Image) -> NDArray[np.uint8]:
-    """Bring a PIL image to upright RGB, (H, W, 3), of 8 bits; transparency shows white."""
-    return _rgb(turned(image, orientation_of(image)))
-
-
-def _rgb(image: Image.Image) -> NDArray[np.uint8]:
-    """Convert band by band: in one piece a large photograph would be held five times."""
-    if image.mode in ("I", "F"):
-        raise ValueError(f"{image.mode} pixels of 32 bits, of unknown range; save it with 8 or 16")
-    pixels = np.empty((image.height, image.width, 3), np.uint8)
-    rows = max(1, BAND // image.width)
-    for top in range(0, image.height, rows):
-        band = (0, top, image.width, min(top + rows, image.height))
-        pixels[top : band[3]] = _rgb_band(image if rows >= image.height else image.crop(band))
-    return pixels
-
-
-def _rgb_band(image: Image.Image) -> NDArray[np.uint8]:
-    if image.mode.startswith("I;16"):  # Pillow's own conversion would clip at 255
-        gray = np.asarray(image).astype(np.uint16)
-        gray = ((gray.astype(np.uint32) + 128) // 257).astype(np.uint8)
-        return np.repeat(gray[:, :, None], 3, axis=2)
-    if image.has_transparency_data:
-        # what was made invisible was not meant to be seen; paper is white
-        layers = image.convert("RGBA")
-        paper = Image.new("RGBA", layers.size, "white")
-        image = Image.alpha_composite(paper, layers)
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    return np.asarray(image)
+    with _open_image(path, max_pixels) as opened:
+        opened.image.load()
+        is_turned = opened.image.format == "TIFF"  # by Pillow, when decoding
+        return _to_rgb(opened.image, UPRIGHT if is_turned else opened.orientation)
 
 
 def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.int32]:
-    """Read a label map: (H, W) class indices from an 8- or 16-bit grey or a palette image.
+    """Read a label map, (H, W) class indices, from an 8- or 16-bit grey or a palette image.
 
-    Indices of a palette image are its labels; its colours are decoration. RGB and lossy files are
-    refused: their values are not class indices. max_pixels: as of read_image.
+    The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
+    refused: their values are not class indices. max_pixels and errors as for read_image.
     """
-    name = shown(path)
-    with opened(path, max_pixels=max_pixels) as found:
-        image = found.image
+    with _open_image(path, max_pixels) as opened:
+        image = opened.image
         if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
-            raise ValueError(f"{name}: a JPEG label map; its values are blurred, use PNG")
+            raise UserError("", "a JPEG label map", "its values are blurred, use PNG")
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
-            raise ValueError(
-                f"{name}: a {image.mode} label map; give one channel with a class index a pixel"
-            )
-        if found.is_one_of_several:
-            raise ValueError(f"{name}: a label map of several pages; give a file for each")
+            remedy = "give one channel with a class index a pixel"
+            raise UserError("", f"a {image.mode} label map", remedy)
+        if opened.several:
+            raise UserError("", "a label map of several pages", "give a file for each")
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
 
@@ -99,5 +79,152 @@ def image_size(
     path: str | Path, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
     """Return (height, width) without decoding the pixels; upright: as EXIF turns the photograph."""
-    with opened(path, max_pixels=max_pixels, header=True) as found:
-        return found.upright if upright else found.stored
+    with _open_image(path, max_pixels, header=True) as opened:
+        width, height = opened.stored
+        return (width, height) if upright and opened.orientation >= 5 else (height, width)
+
+
+def rgb(image: Image.Image) -> NDArray[np.uint8]:
+    """Convert a PIL image to upright RGB, (H, W, 3) of 8 bits; transparency becomes white."""
+    try:
+        orientation = image.getexif().get(ORIENTATION)
+    except Exception:  # damaged EXIF fails in any way, and the pixels are there all the same
+        orientation = UPRIGHT
+    return _to_rgb(image, orientation)
+
+
+def _to_rgb(image: Image.Image, orientation: Any) -> NDArray[np.uint8]:
+    """Convert band by band: in one piece a large photograph would be held five times."""
+    if orientation in TRANSPOSE:
+        image = image.transpose(TRANSPOSE[orientation])
+    if image.mode in ("I", "F"):
+        remedy = "save it with 8 or 16"
+        raise UserError("", f"{image.mode} pixels of 32 bits, of unknown range", remedy)
+    pixels = np.empty((image.height, image.width, 3), np.uint8)
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = (0, top, image.width, min(top + rows, image.height))
+        pixels[top : band[3]] = _band_to_rgb(image if rows >= image.height else image.crop(band))
+    return pixels
+
+
+def _band_to_rgb(image: Image.Image) -> NDArray[np.uint8]:
+    if image.mode.startswith("I;16"):  # Pillow's own conversion would clip at 255
+        gray = np.asarray(image).astype(np.uint16).astype(np.uint32)
+        return np.repeat(((gray + 128) // 257).astype(np.uint8)[:, :, None], 3, axis=2)
+    if image.has_transparency_data:
+        # what was made invisible was not meant to be seen; paper is white
+        layers = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+class _Opened(NamedTuple):
+    """An image whose pixels may not be decoded yet."""
+
+    image: Image.Image
+    orientation: int  # 1 to 8
+    stored: tuple[int, int]  # width and height as in the file
+    several: bool
+
+
+@contextmanager
+def _open_image(
+    path: str | Path, max_pixels: int | None, *, header: bool = False
+) -> Iterator[_Opened]:
+    """Open an image within limits; header: its pixels will not be needed."""
+    limit = files.MAX_PIXELS if max_pixels is None else max_pixels
+    with files.open_untrusted(path, "repair or remove it") as file, _quiet_pillow():
+        start = file.read(512)
+        kind = files.image_format(start)
+        file.seek(0)
+        source: Any = file
+        orientation, several = UPRIGHT, False
+        if kind in ("JPEG", "PNG", "WEBP"):  # read as a whole
+            files.require_bytes(file, limit)
+        if kind == "WEBP":
+            files.require_pixels(*metadata.webp_size(start), limit)
+        elif kind == "TIFF":
+            _silence_libtiff()
+            source = files.Metered(file, os.fstat(file.fileno()).st_size)
+        elif kind != "BMP":
+            strip = metadata.strip_jpeg if kind == "JPEG" else metadata.strip_png
+            source, orientation, several = strip(file, header=header)
+        try:
+            image = Image.open(source, formats=(kind,))
+        except UnidentifiedImageError as error:  # it only begins like one
+            raise files.not_an_image() from error
+        with image:
+            stored = image.size
+            files.require_pixels(*stored, limit)
+            if kind == "WEBP":
+                exif, xmp = image.info.get("exif", b""), image.info.get("xmp", b"")
+                orientation = metadata.find_orientation(exif, xmp)
+            elif isinstance(image, TiffImageFile):
+                stored, orientation = _read_tiff(image)
+                source.is_metered = False
+            elif image.width > MAX_RLE_WIDTH and image.tile[0].codec_name == "bmp_rle":
+                wide = f"wider than {MAX_RLE_WIDTH} pixels"
+                raise ValueError(f"a BMP in run-length codes, {wide}")
+            several = several or bool(getattr(image, "is_animated", False))
+            yield _Opened(image, orientation, stored, several)
+
+
+def _read_tiff(image: TiffImageFile) -> tuple[tuple[int, int], int]:
+    """Return width and height as stored, and the orientation; refuse a TIFF that lacks strips."""
+    width, height = image.tag_v2[256], image.tag_v2[257]
+    if image.tile and max(tile.extents[3] for tile in image.tile if tile.extents) < height:
+        raise ValueError("some of its pixels are missing")  # Pillow leaves them black, class 0
+    tags = image.getexif()
+    for group in TiffTags.TAGS_V2_GROUPS:
+        if group in tags:  # EXIF and GPS: nobody needs them, and Pillow would read them
+            del tags[group]
+    orientation = tags.get(ORIENTATION)
+    return (width, height), orientation if orientation in TRANSPOSE else UPRIGHT
+
+
+@cache
+def _silence_libtiff() -> None:
+    """Stop libtiff from printing to stderr.
+
+    It prints what it finds in a damaged file, and Pillow has no switch for that; the library in
+    Pillow's wheels has. Where there is none (Windows), nothing is done.
+    """
+    package = Path(PIL.__file__).parent
+    for path in (*package.parent.glob("pillow.libs/libtiff*"), *package.glob(".dylibs/libtiff*")):
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(str(path))  # the one that is loaded already
+            for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+                setter = getattr(library, name)
+                setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+                setter(None)
+
+
+_lock = threading.Lock()
+_readers = 0
+_before: list[Any] = []
+
+
+@contextmanager
+def _quiet_pillow() -> Iterator[None]:
+    """Lift Pillow's own limit, which warns at 89 million pixels and refuses at 179, and warnings.
+
+    Both settings belong to the process; many threads read at once, and the last one restores them.
+    """
+    global _readers
+    with _lock:
+        if not _readers:
+            quiet = warnings.catch_warnings()
+            quiet.__enter__()
+            warnings.filterwarnings("ignore", module=r"PIL\b")
+            _before[:] = [quiet, Image.MAX_IMAGE_PIXELS]
+            Image.MAX_IMAGE_PIXELS = None
+        _readers += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _readers -= 1
+            if not _readers:
+                quiet, Image.MAX_IMAGE_PIXELS = _before
+                quiet.__exit__(None, None, None)
