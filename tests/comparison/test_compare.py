@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from scaseg.cli import main
-from scaseg.comparison.compare import read_variant
+from scaseg.comparison.jobs import parse_variant
 from scaseg.comparison.maps import MEASURES
 from scaseg.io.table import read_rows, write_rows
 from tests.scenes import write_scenes
@@ -14,13 +14,13 @@ LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--jobs", "2
 
 
 def test_variants_have_options_of_their_own():
-    assert read_variant("sca:pair_channels=4:activation=exp")[1:] == (
+    assert parse_variant("sca:pair_channels=4:activation=exp")[1:] == (
         "sca",
         {"pair_channels": 4, "activation": "exp"},
     )
     for text in ("gat", "sca:pair_channels"):
         with pytest.raises(ValueError, match="--contexts: "):
-            read_variant(text)
+            parse_variant(text)
 
 
 def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
@@ -74,7 +74,7 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--contexts", "none,gat"), "--contexts: 'gat'; give some of none, average, sca, dot"),
+        (("--contexts", "none,gat"), "--contexts: 'gat'; give one of none, average, sca, dot"),
         (("--contexts", "none,none"), "give each once"),
         (("--contexts", "none,sca:wide=1"), "model.context_options.wide: unknown key"),
         (("--context", "sca"), "--context: several are compared; use --contexts"),

@@ -14,7 +14,6 @@ from collections import Counter
 import pytest
 
 from scaseg.cli import main
-from scaseg.comparison import launch as starting
 from scaseg.comparison import queue
 from scaseg.comparison.jobs import Job, Variant
 from scaseg.io.lock import folder_lock
@@ -29,7 +28,7 @@ LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", 
 @pytest.fixture
 def compare(tmp_path, monkeypatch, capsys):
     """Run the command with fake jobs; gives exit code, stdout and stderr."""
-    monkeypatch.setattr(starting, "MODULE", "tests.comparison.fake_job")
+    monkeypatch.setattr(queue, "WORKER", "tests.comparison.fake_job")
     monkeypatch.setattr("scaseg.comparison.compare._try_out", lambda *_: None)
     monkeypatch.chdir(ROOT)
     scenes = write_scenes(tmp_path / "scenes", 12, size=(40, 48))
@@ -80,7 +79,7 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(compare):
     arguments = ("--contexts", "none", "dot", "sca", "--seeds", "2", "--jobs", "2")
     code, out, err = compare(*arguments, fail=["dot"])
     assert code == 1
-    assert "failed: dot, seed 0: epoch 1, step 3: no such luck (all that it said is in" in err
+    assert "failed: dot, seed 0: epoch 1, step 3: no such luck (its log is" in err
     last = err.splitlines()[-1]
     assert last.startswith("error: dot, seed ")
     assert last.endswith("(and 1 more); the same command tries again")
@@ -114,7 +113,7 @@ def test_what_is_kept_stays_whatever_is_kept_later(compare):
     assert not (compare.out / "runs" / "none-seed1").exists()
     code, _, err = compare("--contexts", "none", "--seeds", "2", "--split", "val")
     assert code == 2
-    assert "--split: none, seed 1 was judged on the split test, not the split val, and its" in err
+    assert "--split: none, seed 1 was evaluated on the split test, not the split val; its" in err
 
 
 def test_nothing_is_started_that_would_not_end_in_time():
@@ -129,10 +128,10 @@ def test_nothing_is_started_that_would_not_end_in_time():
     work = queue.Queue(
         start=start,
         finish=lambda job: True,
-        complain=lambda job, code: "",
+        error_of=lambda job, code: "",
         estimate=lambda job: long[job.seed],
-        hear=lambda *_: None,
-        side_by_side=2,
+        on_end=lambda *_: None,
+        parallel=2,
         deadline=time.monotonic() + 10,
     )
     outcome = work.run(jobs)
@@ -159,10 +158,10 @@ def test_one_that_does_not_stop_is_killed(monkeypatch):
     work = queue.Queue(
         start=lambda job: process if job.seed == 0 else refuse(job),
         finish=lambda job: False,
-        complain=lambda job, code: "",
+        error_of=lambda job, code: "",
         estimate=lambda job: None,
-        hear=lambda *_: None,
-        side_by_side=2,
+        on_end=lambda *_: None,
+        parallel=2,
     )
     with pytest.raises(KeyboardInterrupt):
         work.run(jobs)

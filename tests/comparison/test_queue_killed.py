@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scaseg.comparison import launch as starting
+from scaseg.comparison import queue as starting
 from scaseg.io.table import read_rows
 from tests.comparison.queues import ROOT, keys, read_diary
 from tests.processes import is_alive
@@ -22,7 +22,7 @@ DRIVER = """
 import json, os, sys
 import scaseg.comparison.compare as module
 from scaseg.config.recipe import load_recipe
-from scaseg.comparison import launch as starting
+from scaseg.comparison import queue as starting
 
 module._try_out = lambda *_: None
 for line in sys.stdin:  # start a queue in a process of its own, and say which
@@ -30,18 +30,18 @@ for line in sys.stdin:  # start a queue in a process of its own, and say which
     queue = os.fork()
     if queue == 0:
         try:
-            starting.MODULE = task["module"]
+            starting.WORKER = task["module"]
             os.environ["FAKE_JOB"] = json.dumps(task["orders"])
             run = load_recipe(None, task["keys"])
-            variants = [module.read_variant(name) for name in task["contexts"]]
-            module.compare(run, variants, task["seeds"], task["out"], jobs=3)
+            variants = [module.parse_variant(name) for name in task["contexts"]]
+            module.compare(run, variants, seeds=task["seeds"], out=task["out"], jobs=3)
             os._exit(0)
         finally:
             os._exit(1)
     print("started", queue, flush=True)
     print("ended", os.waitpid(queue, 0)[1], flush=True)
 """
-REAL, FAKE = starting.MODULE, "tests.comparison.fake_job"
+REAL, FAKE = starting.WORKER, "tests.comparison.fake_job"
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from scaseg.cli import main
+from scaseg.config.recipe import load_recipe
 from scaseg.demo.report import Row, table
-from scaseg.demo.run import describe_run
-from scaseg.demo.trainings import train_side_by_side
-from scaseg.training.trainer import WorkError
+from scaseg.demo.run import demo_run, model_folder, run_demo
+from scaseg.errors import WorkError
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,14 @@ def test_three_models_are_judged(demo):
     assert all(0 < row["scores"]["mIoU"] < 100 for row in found["contexts"])
     assert found["selectivity"]["rank_correlation"]["mean"] == pytest.approx(1, abs=1e-6)
     for name in ("none", "average", "sca"):
-        assert (demo / name / "model" / "model.safetensors").is_file()
+        assert (model_folder(demo, name) / "model" / "model.safetensors").is_file()
 
 
 def test_scenes_and_predictions_lie_there_to_be_tried(demo, tmp_path):
     scenes = sorted(path.name for path in (demo / "scenes").iterdir())
     assert scenes == sorted(path.name for path in (demo / "predictions").iterdir())
     assert len(scenes) == 12
-    scene, model, out = demo / "scenes" / scenes[0], demo / "sca", tmp_path / "why.png"
+    scene, model, out = demo / "scenes" / scenes[0], model_folder(demo, "sca"), tmp_path / "why.png"
     main(["explain", str(scene), "--model", str(model), "--point", "64,72", "--out", str(out)])
     assert out.is_file()
 
@@ -64,16 +64,15 @@ def test_a_demo_is_replaced_and_nothing_else(demo, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_training_that_fails_is_named(tmp_path):
-    (tmp_path / "none").write_text("in the way")
-    with pytest.raises(WorkError, match=r"training none: --out: .*none is a file"):
-        train_side_by_side({"none": describe_run("none")}, tmp_path)
+def test_a_training_that_fails_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaseg.comparison.queue.WORKER", "tests.comparison.fake_job")
+    monkeypatch.setenv("FAKE_JOB", '{"fail": ["none"]}')
+    with pytest.raises(WorkError, match=r"training: none, seed 0: epoch 1, step 3: no such luck"):
+        run_demo(tmp_path, epochs=1, images=8, bars=False)
 
 
 def test_the_demo_is_its_recipe_shortened():
-    from scaseg.config.recipe import load_recipe
-
-    recipe, run = load_recipe("context_scenes_global"), describe_run("sca")
+    recipe, run = load_recipe("context_scenes_global"), demo_run()
     assert run.model == recipe.model
     assert run.augment == recipe.augment
     for name in ("optimizer", "lr", "head_lr", "weight_decay", "batch_size", "warmup", "loss"):

@@ -10,7 +10,7 @@ from making.pictures import ALT, pictures_of
 from making.studies import Study
 from scaseg.comparison.maps import maps_table
 from scaseg.comparison.results import RESULTS
-from scaseg.comparison.statistics import Difference, Pair, Summary, values_of
+from scaseg.comparison.statistics import Difference, Summary, VariantPair, values_of
 from scaseg.comparison.tables import CSV_TABLE, markdown, pairs_markdown, with_interval
 from scaseg.training.run_folder import RECIPE
 
@@ -163,7 +163,7 @@ def apart(study: Study) -> str:
     return f"All pairs taken together ({len(tested)}, with Holm's correction at 5 %): {which}."
 
 
-def _order(pair: Pair) -> str:
+def _order(pair: VariantPair) -> str:
     worse, better = pair.first, pair.second
     if pair.difference.mean < 0:
         worse, better = better, worse

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from making.marks import NOT_YET, Page, maker, of_study
 from making.studies import Study, read_axis
 from scaseg.comparison.statistics import METRICS, Summary, holm
-from scaseg.comparison.tables import chance, with_interval
+from scaseg.comparison.tables import p_value, with_interval
 
 Scores = tuple[float, float, float]  # PPA, CAA, mIoU
 
@@ -117,7 +117,7 @@ class _Family:
         scores = " | ".join(self.score(one, metric) for metric in METRICS)
         found = self.found.get(one.name)
         difference = with_interval(found) if found else ""
-        p = chance(self.chances[one.name]) if found else ""
+        p = p_value(self.chances[one.name]) if found else ""
         return f"{one.name} | {one.runs} | {scores} | {difference} | {p} |"
 
     def score(self, one: Summary, metric: str) -> str:

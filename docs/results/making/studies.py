@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from scaseg import SelectiveContext
-from scaseg.comparison.jobs import described, key_of, read_variant
+from scaseg.comparison.jobs import describe_key, key_of, parse_variant
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import (
     METRICS,
     Adjusted,
     Difference,
-    Pair,
     Summary,
+    VariantPair,
     adjusted,
     every_pair,
     summarize,
@@ -50,7 +50,7 @@ class Study:
         return summarize(self.rows, self.names)
 
     @cached_property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[VariantPair]:
         return every_pair(self.rows, self.names)
 
     @cached_property
@@ -87,7 +87,7 @@ class Study:
         option, given = read_axis(axis)
         found: dict[Any, Summary] = {}
         for one in self.summaries:
-            variant = read_variant(one.name)
+            variant = parse_variant(one.name)
             if variant.context != "sca" or not set(variant.options) <= {option, *given}:
                 continue
             own = self.options | variant.options
@@ -104,7 +104,7 @@ def read_axis(axis: str) -> tuple[str, dict[str, Any]]:
     ('layers', {'hidden': 128})
     """
     option, _, rest = axis.partition(":")
-    return option, read_variant(f"sca:{rest}").options if rest else {}
+    return option, parse_variant(f"sca:{rest}").options if rest else {}
 
 
 def find_studies(root: Path) -> dict[str, Study]:
@@ -115,7 +115,7 @@ def find_studies(root: Path) -> dict[str, Study]:
         rows = read_rows(path)
         keys = [key_of(row) for row in rows]
         if doubled := next((key for key in keys if keys.count(key) > 1), None):
-            raise ValueError(f"{path}: {described(doubled)} has two rows; remove one")
+            raise ValueError(f"{path}: {describe_key(doubled)} has two rows; remove one")
         if rows:
             names = in_order(row["variant"] for row in rows)
             names.sort(key=lambda one: one != FIRST.get(name))
@@ -133,7 +133,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def _place(name: str) -> tuple[Any, ...]:
-    variant = read_variant(name)
+    variant = parse_variant(name)
     options = (
         (list(OPTIONS).index(key), _sortable(value)) for key, value in variant.options.items()
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.places import check_folder
 from scaseg.cli.settings import add_settings, read_run
+from scaseg.errors import UserError, WorkError
 
 
 def add_compare(add: Callable[..., Parser]) -> None:
@@ -23,8 +24,8 @@ def add_compare(add: Callable[..., Parser]) -> None:
         help="train the same network with several contexts, seeds and folds: the paper's ablation",
         description="Train and evaluate the same network with each context, seed and fold; nothing "
         "else differs. Writes a table (Markdown and CSV) with means, paired differences and their "
-        "confidence intervals, parameters, time and memory, and a plot. Cut off, it goes on where "
-        "it was.",
+        "confidence intervals, parameters, time and memory, and a plot. The same command resumes "
+        "an interrupted comparison.",
         epilog="example: scaseg compare own_folder --data photos --contexts none "
         "average sca sca:pair_channels=4 dot --seeds 2 --folds 5 --jobs 2 --out runs/contexts",
     )
@@ -39,11 +40,15 @@ def add_compare(add: Callable[..., Parser]) -> None:
         "one an option of its own (none average sca dot)",
     )
     parser.add_argument(
-        "--seeds", type=_seeds, default=3, metavar="N", help="runs of each (%(default)s)"
+        "--seeds",
+        type=lambda text: whole(text, 1, 1000),
+        default=3,
+        metavar="N",
+        help="runs of each (%(default)s)",
     )
     parser.add_argument(
         "--folds",
-        type=_folds,
+        type=lambda text: whole(text, 2),
         metavar="N",
         help="cross-validation: all listed images in N parts, each tested once (no folds)",
     )
@@ -56,7 +61,7 @@ def add_compare(add: Callable[..., Parser]) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="trainings side by side on one device, each in its own process (%(default)s)",
+        help="trainings in parallel on one device, each in its own process (%(default)s)",
     )
     group.add_argument(
         "--time-limit",
@@ -78,12 +83,9 @@ def add_compare(add: Callable[..., Parser]) -> None:
 
 def _compare(options: argparse.Namespace, parser: Parser) -> None:
     began = time.monotonic()  # the imports below take their seconds too
-    try:
-        check_folder("--out", options.out)
-    except ValueError as fault:
-        parser.error(str(fault))
+    check_folder("--out", options.out)
     if options.context is not None:
-        parser.error("--context: several are compared; use --contexts")
+        raise UserError("--context", "several are compared", "use --contexts")
     contexts = [name.strip() for text in options.contexts for name in text.split(",")]
     if options.recipe is None and contexts[-1].endswith((".yaml", ".yml")):
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
@@ -91,56 +93,47 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
         options.config_keys = {"data.folds": str(options.folds), **options.config_keys}
     run = read_run(options, options.recipe)
 
-    from scaseg.comparison.compare import TABLE, compare, read_variant
-    from scaseg.training.trainer import WorkError
+    from scaseg.comparison.compare import compare
+    from scaseg.comparison.tables import TABLE
+    from scaseg.progress import progress_bar
+
+    def log(line: str) -> None:
+        if not options.quiet:
+            print(line, file=sys.stderr, flush=True)
 
     try:
-        variants = [read_variant(text) for text in contexts]
-        if len({variant.name for variant in variants}) < len(variants):
-            parser.error(f"--contexts: {' '.join(contexts)}; give each once")
-        if run.machine.devices * run.machine.nodes > 1:
-            parser.error("--devices: a comparison runs on one device; use 1, and --jobs for more")
-        found = compare(
-            run,
-            variants,
-            options.seeds,
-            options.out,
-            split=options.split,
-            jobs=options.jobs,
-            time_limit=options.time_limit and options.time_limit - (time.monotonic() - began),
-            keep=options.keep,
-            say=None if options.quiet else lambda line: print(line, file=sys.stderr, flush=True),
-        )
+        with progress_bar("training", shown=not options.quiet) as progress:
+            found = compare(
+                run,
+                contexts,
+                out=options.out,
+                seeds=options.seeds,
+                split=options.split,
+                jobs=options.jobs,
+                time_limit=options.time_limit and options.time_limit - (time.monotonic() - began),
+                keep=options.keep,
+                log=log,
+                progress=progress,
+            )
     except KeyboardInterrupt:
-        sys.stderr.write("what is finished is kept; the same command goes on\n")
+        sys.stderr.write("finished jobs are kept; the same command goes on\n")
         raise
-    except WorkError as fault:
-        parser.fail(1, f"{fault}; what is finished is kept in {options.out}")
-    except ValueError as fault:
-        parser.error(str(fault))
+    except WorkError as error:
+        kept = f"finished jobs are kept in {options.out}"
+        raise WorkError(str(error), kept) from error
     if options.json:
         print(json.dumps(found.to_dict(), ensure_ascii=False))
     elif found.summaries:
         sys.stdout.write((Path(options.out) / TABLE).read_text(encoding="utf-8"))
     sys.stdout.flush()
     if found.remaining:
+        first, *others = found.remaining
+        count = f"{1 + len(others)} jobs ({first}, ...)" if others else f"1 job ({first})"
         again = shlex.join(["scaseg", *sys.argv[1:]])
-        sys.stderr.write(f"{_count(found.remaining)} still to do; go on with: {again}\n")
+        sys.stderr.write(f"{count} still to do; go on with: {again}\n")
     if found.failed:
         rest = f" (and {len(found.failed) - 1} more)" if len(found.failed) > 1 else ""
-        parser.fail(1, f"{found.failed[0]}{rest}; the same command tries again")
-
-
-def _count(jobs: list[str]) -> str:
-    return f"1 job ({jobs[0]})" if len(jobs) == 1 else f"{len(jobs)} jobs ({jobs[0]}, ...)"
-
-
-def _seeds(text: str) -> int:
-    return whole(text, 1, 1000)
-
-
-def _folds(text: str) -> int:
-    return whole(text, 2)
+        raise WorkError("", f"{found.failed[0]}{rest}", "the same command tries again")
 
 
 def _seconds(text: str) -> float:
@@ -149,5 +142,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}; give seconds, more than 0")
+        raise UserError("", repr(text), "give seconds, more than 0")
     return seconds

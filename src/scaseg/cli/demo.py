@@ -19,7 +19,7 @@ def add_demo(add: Callable[..., Parser]) -> None:
     parser = add(
         "demo",
         help="see it work: train, evaluate, predict and explain on generated scenes",
-        description="Train three small networks side by side on generated scenes, judge them on "
+        description="Train three small networks in parallel on generated scenes, evaluate them on "
         "others, and write a report with a table, pictures and dependency maps. Needs no data, no "
         "weights, no GPU, and about three minutes on two cores.",
         epilog="example: scaseg demo --out demo",
@@ -35,31 +35,21 @@ def add_demo(add: Callable[..., Parser]) -> None:
 
 
 def _demo(options: argparse.Namespace, parser: Parser) -> None:
-    try:
-        check_folder("--out", options.out)
-    except ValueError as fault:
-        parser.error(str(fault))
+    check_folder("--out", options.out)
     # scenes are small: threads would spend their time waiting for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    from scaseg.demo import run_demo
     from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
-    from scaseg.demo.run import SCENES
-    from scaseg.training.trainer import WorkError
+    from scaseg.demo.run import SCENES, model_folder, run_demo
 
     sizes = {"epochs": options.epochs, "images": options.images}
-    try:
-        findings = run_demo(
-            options.out,
-            overwrite=options.overwrite,
-            say=lambda line: None if options.quiet else print(line, file=sys.stderr),
-            bars=not options.quiet,
-            **{name: value for name, value in sizes.items() if value is not None},
-        )
-    except WorkError as fault:
-        parser.fail(1, str(fault))
-    except ValueError as fault:
-        parser.error(str(fault))
+    findings = run_demo(
+        options.out,
+        overwrite=options.overwrite,
+        log=lambda line: None if options.quiet else print(line, file=sys.stderr),
+        bars=not options.quiet,
+        **{name: value for name, value in sizes.items() if value is not None},
+    )
     print(f"\n{table(findings.rows)}\n")
     folder = Path(options.out)
     scene = next(iter(sorted((folder / SCENES).iterdir())))
@@ -67,7 +57,7 @@ def _demo(options: argparse.Namespace, parser: Parser) -> None:
     print(
         f"report:  {folder / PAGE} (opens in any browser, offline; {REPORT_PICTURE}: as a picture)"
     )
-    model = folder / findings.names[1]
+    model = model_folder(folder, findings.names[1])
     # as it was called: a .venv need not be active
     program = "scaseg" if shutil.which("scaseg") else os.path.relpath(sys.argv[0])
     words = [program, "explain", str(scene), "--model", str(model), "--point", "64,72"]

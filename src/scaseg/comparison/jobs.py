@@ -1,4 +1,4 @@
-"""What is compared: contexts with options of their own, seeds and folds; a job is one of each."""
+"""What is compared: variants (contexts with options), seeds and folds; a job is one of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
 from scaseg.registry import CONTEXTS
 
-RUNS = "runs"
 Key = tuple[str, int, int | None]  # variant, seed, fold
 
 
@@ -26,7 +25,7 @@ class Variant(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One training and its judgement."""
+    """One training and its evaluation."""
 
     variant: Variant
     seed: int
@@ -37,23 +36,26 @@ class Job(NamedTuple):
         return self.variant.name, self.seed, self.fold
 
     def __str__(self) -> str:
-        return described(self.key)
+        return describe_key(self.key)
+
+    def configure(self, run: RunConfig) -> RunConfig:
+        """The same run with this job's context, seed and fold; nothing else differs."""
+        variant, model = self.variant, run.model
+        # the recipe's options belong to the recipe's context
+        options = model.context_options if variant.context == model.context else {}
+        options = {**options, **variant.options}
+        return replace(
+            run,
+            data=replace(run.data, fold=self.fold),
+            model=replace(model, context=variant.context, context_options=options),  # type: ignore[arg-type]
+            training=replace(run.training, seed=self.seed),
+        )
 
 
-def described(key: Key) -> str:
-    """A job for people.
-
-    >>> described(("sca", 1, 2))
-    'sca, seed 1, fold 2'
-    """
-    variant, seed, fold = key
-    return f"{variant}, seed {seed}" + ("" if fold is None else f", fold {fold}")
-
-
-def read_variant(text: str) -> Variant:
+def parse_variant(text: str) -> Variant:
     """Read NAME or NAME:option=value:option=value.
 
-    >>> read_variant("sca:pair_channels=4").options
+    >>> parse_variant("sca:pair_channels=4").options
     {'pair_channels': 4}
     """
     context, *settings = text.split(":")
@@ -68,11 +70,8 @@ def read_variant(text: str) -> Variant:
     return Variant(text, context, options)
 
 
-def matrix(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[Job]:
-    """All jobs, in the order in which they are worth doing: pairs are complete early.
-
-    All folds of the run, or the one that it names.
-    """
+def make_jobs(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[Job]:
+    """All jobs, ordered so that pairs are complete early; all folds, or the one the run names."""
     folds: list[int | None] = [run.data.fold]
     if run.data.folds is not None and run.data.fold is None:
         folds = list(range(1, run.data.folds + 1))
@@ -85,27 +84,24 @@ def matrix(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[Job]
     ]
 
 
-def run_of(run: RunConfig, job: Job) -> RunConfig:
-    """The same run with a job's context, seed and fold; nothing else differs."""
-    own = job.variant.context == run.model.context  # the recipe's options belong to its context
-    options = {**(run.model.context_options if own else {}), **job.variant.options}
-    context: Any = job.variant.context  # one of CONTEXTS, as read_variant has seen
-    return replace(
-        run,
-        data=replace(run.data, fold=job.fold),
-        model=replace(run.model, context=context, context_options=options),
-        training=replace(run.training, seed=job.seed),
-    )
+def describe_key(key: Key) -> str:
+    """A job's key for people.
+
+    >>> describe_key(("sca", 1, 2))
+    'sca, seed 1, fold 2'
+    """
+    variant, seed, fold = key
+    return f"{variant}, seed {seed}" + ("" if fold is None else f", fold {fold}")
 
 
-def place_of(folder: Path, key: Key) -> Path:
-    """The run folder of a job."""
+def run_folder(folder: Path, key: Key) -> Path:
+    """The run folder of a job within the folder of the comparison."""
     variant, seed, fold = key
     name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', variant)}-seed{seed}"
-    return folder / RUNS / (name if fold is None else f"{name}-fold{fold}")
+    return folder / "runs" / (name if fold is None else f"{name}-fold{fold}")
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """Which job a row of results is of."""
+    """The key of a row of results."""
     fold = row.get("fold")
     return row["variant"], int(row["seed"]), None if fold in (None, "") else int(str(fold))

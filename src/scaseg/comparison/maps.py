@@ -1,4 +1,4 @@
-"""How selective the compared models are, and whether their maps are true, in numbers."""
+"""Measures of the maps of compared models: how selective, and whether decisions depend on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEASURES = (*SELECTIVITY, *OCCLUSION)
 IMAGES = 16
 DECISIONS, REPEATS = 8, 2  # of the occlusion check, for each image
 
-# what a table says of the maps, and how it is to be read
+# the columns of the table, and how to read them
 SHAPE = ("entropy of a map", "rank correlation of two maps", "difference of two maps")
 SHAPE_NOTE = (
     "Entropy: 1 is an even map, 0 a single source. Rank correlation of the maps of two neurons of "
@@ -37,7 +37,7 @@ TRUTH_NOTE = (
 
 
 def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> dict[str, float | None]:
-    """Measure the maps of a model on a few images, evenly spread; nothing without a context."""
+    """Measure the maps of a model on a few images, evenly spread; None where it has no maps."""
     measured: dict[str, float | None] = dict.fromkeys(MEASURES)
     if model.config.context == "none":
         return measured

@@ -1,12 +1,11 @@
-"""What the results prove: means, paired differences and how far to trust them.
+"""Statistics of the results: means, paired differences, confidence intervals.
 
-Runs of one fold share their test images, so seeds within a fold are no independent evidence: they
-are averaged first, and folds are what is counted. Without folds, seeds are.
+Runs of one fold share their test images, so seeds within a fold are not independent: they are
+averaged first, and folds are counted. Without folds, seeds are counted.
 
-Two ways to a difference. `paired` looks at two variants alone, and asks nothing of the others: the
-right one for few variants in many folds. `adjusted` fits value = fold + variant to all of them, and
-takes the noise of all together: for many variants in few folds, where two pairs alone say nothing.
-It assumes that runs of all variants scatter alike.
+There are two kinds of differences. `paired` uses two variants alone: right for few variants in many
+folds. `adjusted` fits value = fold + variant to all, with one noise level: for many variants in few
+folds, where two pairs alone say nothing. It assumes that runs of all variants scatter alike.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from scaseg.comparison.jobs import key_of
-from scaseg.comparison.student_t import quantile, two_sided_p
 
 METRICS = ("PPA", "CAA", "mIoU")
 CONFIDENCE = 0.95
@@ -59,8 +57,8 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """How much more the second of two variants has; holm: its p among those of all pairs."""
+class VariantPair:
+    """Two variants and their difference, second - first; holm: p corrected for all pairs."""
 
     first: str
     second: str
@@ -102,7 +100,7 @@ def summarize(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[S
 
 
 def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Difference | None:
-    """How much more the second has, over the folds and seeds that both have."""
+    """The difference second - first over the folds and seeds that both have; None: none."""
     differences = {place: second[place] - first[place] for place in second if place in first}
     if not differences:
         return None
@@ -113,9 +111,11 @@ def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Diffe
 def _interval(mean: float, n: int, error: float | None, freedom: int) -> Difference:
     if error is None:
         return Difference(mean, n, None, None, None, None)
-    half = quantile(0.5 + CONFIDENCE / 2, freedom) * error
-    # no spread at all: equal for sure, or different for sure
-    p = two_sided_p(mean / error, freedom) if error else float(mean == 0)
+    from scipy.stats import t  # takes a second to import
+
+    half = float(t.ppf(0.5 + CONFIDENCE / 2, freedom)) * error
+    # no spread at all: certainly equal, or certainly different
+    p = 2 * float(t.sf(abs(mean / error), freedom)) if error else float(mean == 0)
     return Difference(mean, n, error, mean - half, mean + half, p)
 
 
@@ -132,7 +132,7 @@ def adjusted(
 ) -> dict[str, Adjusted]:
     """Fit value = fold + variant to everything; variants that share no fold with others are out.
 
-    What a variant with a single run has says nothing about noise, and adds nothing to it.
+    A variant with a single run says nothing about noise, and adds nothing to it.
     """
     units = {name: _units(values_of(rows, name, metric)) for name in names}
     connected, folds = [names[0]], set(units[names[0]])
@@ -157,7 +157,7 @@ def adjusted(
     for name, effect, own in zip(
         order[1:], effects[len(places) :], np.diag(inverse)[len(places) :], strict=True
     ):
-        # one run says nothing of how its variant scatters: no interval, as for one pair
+        # one run does not show how its variant scatters: no interval, as for one pair
         known = freedom and len(units[name]) > 1
         error = math.sqrt(noise / freedom * own) if known else None
         difference = _interval(float(effect), len(units[name]), error, freedom)
@@ -167,7 +167,7 @@ def adjusted(
 
 def every_pair(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], metric: str = "mIoU"
-) -> list[Pair]:
+) -> list[VariantPair]:
     """Every variant against each before it, where runs pair up."""
     values = {name: values_of(rows, name, metric) for name in names}
     found = {
@@ -176,11 +176,11 @@ def every_pair(
         if (difference := paired(values[first], values[second])) is not None
     }
     corrected = holm([difference.p for difference in found.values()])
-    return [Pair(*key, found[key], p) for key, p in zip(found, corrected, strict=True)]
+    return [VariantPair(*key, found[key], p) for key, p in zip(found, corrected, strict=True)]
 
 
 def holm(chances: Sequence[float | None]) -> list[float | None]:
-    """Correct p values for their number, after Holm (1979); None is no test and is not counted.
+    """Correct p values for their number, after Holm (1979); None is not a test and not counted.
 
     Calling different whatever stays below 0.05 then errs in at most 5 % of such families.
 

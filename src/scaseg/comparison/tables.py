@@ -1,4 +1,4 @@
-"""The comparison for people (Markdown) and for programs (CSV, JSON)."""
+"""Tables of a comparison: Markdown for people, CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scaseg.comparison.statistics import METRICS, Difference, Pair, Summary
+from scaseg.comparison.statistics import METRICS, Difference, Summary, VariantPair
 from scaseg.io.atomic import whole_file
 from scaseg.io.table import write_rows
 
@@ -43,15 +43,15 @@ def markdown(summaries: Sequence[Summary]) -> str:
     return "\n".join([*lines, ""])
 
 
-def pairs_markdown(pairs: Sequence[Pair], counted: str) -> str:
+def pairs_markdown(pairs: Sequence[VariantPair], counted: str) -> str:
     """Every pair of variants and its difference in mIoU, as a table for people."""
     lines = [
         f"| pair | {counted} | mIoU | p | p, Holm |",
         "|---|---|---|---|---|",
         *(
             f"| {pair.second} against {pair.first} | {pair.difference.n} | "
-            f"{with_interval(pair.difference)} | {chance(pair.difference.p)} | "
-            f"{chance(pair.holm)} |"
+            f"{with_interval(pair.difference)} | {p_value(pair.difference.p)} | "
+            f"{p_value(pair.holm)} |"
             for pair in pairs
         ),
         "",
@@ -62,14 +62,14 @@ def pairs_markdown(pairs: Sequence[Pair], counted: str) -> str:
 
 
 def write_tables(summaries: Sequence[Summary], folder: Path, maps: str = "") -> None:
-    """Write table.md, with what was measured of the maps below, and table.csv."""
+    """Write table.md, with the measures of the maps below, and table.csv."""
     with whole_file(folder / TABLE) as temporary:
         text = markdown(summaries) + (f"\n{maps}" if maps else "")
         temporary.write_text(text, encoding="utf-8")
-    write_rows(folder / CSV_TABLE, [plain(one) for one in summaries])
+    write_rows(folder / CSV_TABLE, [to_row(one) for one in summaries])
 
 
-def plain(one: Summary) -> dict[str, Any]:
+def to_row(one: Summary) -> dict[str, Any]:
     """A summary as names and numbers."""
     row = {"context": one.name, "runs": one.runs, "counted": one.counted, "n": one.n}
     for name in METRICS:
@@ -96,7 +96,7 @@ def _differences(row: Summary) -> str:
         cells.append(with_interval(found))
     last = row.difference["mIoU"]
     assert last is not None
-    return f"| {row.name} | {last.n} | {' | '.join(cells)} | {chance(last.p)} |"
+    return f"| {row.name} | {last.n} | {' | '.join(cells)} | {p_value(last.p)} |"
 
 
 def with_interval(found: Difference) -> str:
@@ -105,7 +105,7 @@ def with_interval(found: Difference) -> str:
     return said if found.low is None else f"{said} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
-def chance(p: float | None) -> str:
+def p_value(p: float | None) -> str:
     """A p value for people."""
     return "n/a" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 

@@ -1,7 +1,7 @@
-"""One job in a process of its own: train, judge, write the result; what the queue starts.
+"""One job in a process of its own: train, evaluate, write the result. The queue starts it.
 
 The description comes as a line on standard input, which then stays open: when it closes, the queue
-is gone, and so goes the job.
+is gone, and the job ends too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from scaseg.comparison.maps import measure_maps
 from scaseg.comparison.results import epochs_done, is_resumable, write_result
 from scaseg.config.reading import read
 from scaseg.config.run import RunConfig
+from scaseg.errors import WorkError, one_line
 from scaseg.io.lock import folder_lock
 from scaseg.io.table import Row
 from scaseg.models.build import load_model
@@ -34,15 +35,15 @@ from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
 from scaseg.training.run_folder import MODEL
-from scaseg.training.trainer import WorkError, check_device
+from scaseg.training.trainer import check_device
 
 PATIENCE = 60.0  # seconds for the processes of a killed queue to leave a run folder
 
 
 def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> Row:
-    """Train and judge one network; a run that was cut off goes on where it was.
+    """Train and evaluate one network; a run that was interrupted is resumed.
 
-    started: when the queue began with it (time.time); the imports take their time too.
+    started: when the queue started it (time.time), because imports take time too.
     """
     _wait_for(place)
     resume = is_resumable(place)
@@ -53,8 +54,8 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
     with MemoryPeak(device) as peak:
         result = train(run, place, resume=resume, overwrite=not resume, quiet=True)
     model = load_model(place / MODEL)
-    torch.backends.cudnn.benchmark = False  # photographs are judged at their own sizes
-    scores = judge(model, run, split)
+    torch.backends.cudnn.benchmark = False  # images are evaluated at their own sizes
+    scores = evaluate_model(model, run, split)
     speed = statistics.median(float(row["images_per_second"]) for row in result.rows)
     earlier = sum(float(row["seconds"]) for row in result.rows[:before])
     return {
@@ -67,30 +68,29 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
     }
 
 
-def judge(model: Segmenter, run: RunConfig, split: str | None) -> Row:
-    """What a model is worth on a split, and how selective it is there."""
+def evaluate_model(model: Segmenter, run: RunConfig, split: str | None) -> Row:
+    """Scores of a model on a split, and how selective its maps are there."""
     dataset, said = evaluation_split(run.data, split)
     model.to(check_device(run.machine))  # the maps are measured where the model is
     machine = replace(run.machine, devices=1, nodes=1)
-    judged = evaluate(model, dataset, machine=machine, check=run.data.check)
-    scores = {**judged.scores.summary(), "images": judged.images, "split": said}
+    result = evaluate(model, dataset, machine=machine, check=run.data.check)
+    scores = {**result.scores.summary(), "images": result.images, "split": said}
     return scores | measure_maps(model, dataset)
 
 
 def main() -> None:
-    """Do the job that standard input describes; exit code 1 and one line where it fails."""
+    """Do the job described on standard input; exit code 1 and one line where it fails."""
     task = _read_task()
     threading.Thread(target=_end_with_the_queue, daemon=True).start()
     try:
         place = Path(task["place"])
         row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
         write_result(place, {**task["facts"], **row, "side_by_side": task["side_by_side"]})
-    except (WorkError, ValueError, OSError) as fault:
+    except Exception as error:
         traceback.print_exc()
-        sys.exit(f"error: {' '.join(str(fault).split())}")
-    except Exception as fault:
-        traceback.print_exc()
-        sys.exit(f"error: {type(fault).__name__}: {' '.join(str(fault).split())}")
+        known = isinstance(error, (WorkError, ValueError, OSError))
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        sys.exit(f"error: {one_line(text)}")
 
 
 def _read_task() -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _end_with_the_queue() -> None:
 
 
 def _wait_for(place: Path) -> None:
-    """Wait until nobody works in a run folder: a queue that was killed may just be ending."""
+    """Wait until a run folder is free: the processes of a killed queue may just be ending."""
     end = time.monotonic() + PATIENCE
     while place.is_dir():
         try:

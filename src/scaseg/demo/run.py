@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
-from scaseg.config.run import DataConfig, MachineConfig, NetworkConfig, RunConfig, TrainingConfig
+from scaseg.comparison.compare import PICTURE as PLOT
+from scaseg.comparison.compare import compare
+from scaseg.comparison.jobs import run_folder
+from scaseg.comparison.results import RESULTS
+from scaseg.comparison.tables import CSV_TABLE, TABLE
+from scaseg.config.recipe import load_recipe
+from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.data.scenes.mirage import FIRST_GROUND
 from scaseg.demo.report import Findings, Row, write_report
-from scaseg.demo.trainings import train_side_by_side
+from scaseg.errors import UserError, WorkError
 from scaseg.explanation.disagreement import most_telling
 from scaseg.explanation.maps import dependency_maps
 from scaseg.explanation.occlusion import occlusion
@@ -25,38 +31,29 @@ from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 from scaseg.training.evaluation import Evaluation, evaluate
-from scaseg.training.run_folder import METRICS, MODEL
+from scaseg.training.run_folder import METRICS, MODEL, RECIPE
 
 CONTEXTS = ("none", "average", "sca")
 IMAGES, EPOCHS = 1200, 10  # what three trainings on two cores do in about two minutes
 POINTS = ((64, 10), (20, 60), (64, 72), (112, 84))  # (x, y): in the sky, and on the sand
 PREDICTED = 12  # scenes that are written as files, to be tried by hand
 SCENES, PREDICTIONS = "scenes", "predictions"
-EXPLAINED = 40  # scenes that are looked through for pictures and measured
+EXPLAINED = 40  # scenes that are searched for pictures and measured
 NUMBERS = "demo.json"
+OURS = (
+    *("runs", "logs", RECIPE, RESULTS, TABLE, CSV_TABLE, PLOT),  # of the comparison
+    *(NUMBERS, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS),
+)
 
-Say = Callable[[str], None]
 
-
-def describe_run(context: str) -> RunConfig:
-    """The run of one context: recipes/context_scenes_global.yaml, shortened."""
-    name: Any = context
-    return RunConfig(
-        data=DataConfig(name="context_scenes_global", limit=IMAGES, cache="ram"),
-        model=NetworkConfig(
-            backbone="tiny", context=name, head="pointwise", context_options={"hidden": 64}
-        ),
-        training=TrainingConfig(
-            epochs=EPOCHS,
-            batch_size=16,
-            optimizer="AdamW",
-            lr=0.003,
-            head_lr=0.003,
-            weight_decay=1e-4,
-            warmup=50,
-            class_weights="none",
-            validate_every=EPOCHS,
-            checkpoint_every=EPOCHS,
+def demo_run(epochs: int = EPOCHS, images: int = IMAGES) -> RunConfig:
+    """The recipe context_scenes_global, shortened for two cores."""
+    recipe = load_recipe("context_scenes_global")
+    return replace(
+        recipe,
+        data=replace(recipe.data, limit=images),
+        training=replace(
+            recipe.training, epochs=epochs, validate_every=epochs, checkpoint_every=epochs
         ),
         machine=MachineConfig(device="cpu", workers=0),
     )
@@ -65,52 +62,62 @@ def describe_run(context: str) -> RunConfig:
 def run_demo(
     out: str | Path,
     *,
-    contexts: Sequence[str] = CONTEXTS,
     epochs: int = EPOCHS,
     images: int = IMAGES,
     overwrite: bool = False,
-    say: Say = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
     bars: bool = True,
 ) -> Findings:
-    """Do everything, into a folder: runs, report.html, report.png, demo.json.
+    """Run everything into a folder: a comparison, report.html, report.png, demo.json.
 
-    ValueError where the folder holds something else; WorkError where a training fails.
+    UserError where the folder holds something else; WorkError where a training fails.
     """
+    test = ContextScenesGlobal("test")
     most = len(ContextScenesGlobal("train"))
     if images > most:
-        raise ValueError(f"--images: {images}; there are {most} training scenes")
+        raise UserError("--images", f"{images}", f"there are {most} training scenes")
     folder = Path(out)
-    _open(folder, overwrite=overwrite)
-    begun = time.monotonic()
-    runs = {name: _shortened(describe_run(name), epochs, images) for name in contexts}
-    say(
-        f"training {len(runs)} networks ({', '.join(runs)}) on {images} generated scenes, "
-        f"{epochs} epochs, side by side"
+    _open_folder(folder, overwrite=overwrite)
+    started = time.monotonic()
+    run = demo_run(epochs, images)
+    log(
+        f"training {len(CONTEXTS)} networks ({', '.join(CONTEXTS)}) on {images} generated scenes, "
+        f"{epochs} epochs, in parallel"
     )
     with progress_bar("training", shown=bars) as progress:
-        train_side_by_side(runs, folder, progress=progress)
-    say(f"trained in {_minutes(time.monotonic() - begun)}; judging them on scenes never seen")
-    test = ContextScenesGlobal("test")
-    models = {name: load_model(folder / name / MODEL) for name in runs}
-    rows = []
-    for name, model in models.items():
+        found = compare(run, CONTEXTS, out=folder, seeds=1, jobs=len(CONTEXTS), progress=progress)
+    if found.failed:
+        raise WorkError("training", found.failed[0])
+    minutes, seconds = divmod(int(time.monotonic() - started), 60)
+    log(f"trained in {minutes}:{seconds:02d}; evaluating on scenes never seen")
+    models, rows = {}, []
+    for name in CONTEXTS:
+        place = model_folder(folder, name)
+        model = models[name] = load_model(place / MODEL)
         with progress_bar(f"evaluating {name}", len(test), shown=bars) as progress:
-            judged = evaluate(model, test, machine=runs[name].machine, progress=progress)
-        rows.append(_row(name, model, judged, folder))
-    say("predicting, and looking at what decisions depend on")
-    _predict(models[list(models)[-1]], folder)
-    findings = _explain(models, rows)
-    findings = replace(findings, seconds=time.monotonic() - begun)
+            result = evaluate(model, test, machine=run.machine, progress=progress)
+        rows.append(_make_row(name, model, result, place))
+    log("predicting, and measuring what decisions depend on")
+    _predict(models[CONTEXTS[-1]], folder)
+    findings = replace(_explain(models, rows), seconds=time.monotonic() - started)
     write_report(findings, folder)
-    plain = {"contexts": [row._asdict() for row in rows], "seconds": findings.seconds}
-    plain |= {"selectivity": findings.selectivity.to_dict()}
-    plain |= {"occlusion": findings.occlusion.to_dict()}
-    (folder / NUMBERS).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    numbers = {
+        "contexts": [row._asdict() for row in rows],
+        "seconds": findings.seconds,
+        "selectivity": findings.selectivity.to_dict(),
+        "occlusion": findings.occlusion.to_dict(),
+    }
+    (folder / NUMBERS).write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     return findings
 
 
+def model_folder(folder: str | Path, context: str) -> Path:
+    """Where the demo keeps the run of a context."""
+    return run_folder(Path(folder), (context, 0, None))
+
+
 def _predict(model: Segmenter, folder: Path) -> None:
-    """Write some scenes as files, and what the model makes of them."""
+    """Write some scenes as files, with the model's predictions."""
     scenes, predictions = folder / SCENES, folder / PREDICTIONS
     for place in (scenes, predictions):
         place.mkdir(exist_ok=True)
@@ -123,7 +130,7 @@ def _predict(model: Segmenter, folder: Path) -> None:
 
 
 def _explain(models: dict[str, Segmenter], rows: list[Row]) -> Findings:
-    """Compare the first model with the last, and look at the last's maps."""
+    """Compare the first model with the last, and measure the maps of the last."""
     names = list(models)
     first, last = models[names[0]], models[names[-1]]
     test = ContextScenesGlobal("test")
@@ -143,42 +150,25 @@ def _explain(models: dict[str, Segmenter], rows: list[Row]) -> Findings:
     )
 
 
-def _row(name: str, model: Segmenter, judged: Evaluation, folder: Path) -> Row:
-    grounds = judged.scores.ious[FIRST_GROUND:]
-    seconds = sum(float(row["seconds"]) for row in read_rows(folder / name / METRICS))
+def _make_row(name: str, model: Segmenter, result: Evaluation, place: Path) -> Row:
+    grounds = result.scores.ious[FIRST_GROUND:]
     return Row(
         context=name,
-        scores=judged.scores.summary(),
+        scores=result.scores.summary(),
         sand=100 * sum(grounds) / len(grounds),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        seconds=seconds,
+        seconds=sum(float(row["seconds"]) for row in read_rows(place / METRICS)),
     )
 
 
-def _shortened(run: RunConfig, epochs: int, images: int) -> RunConfig:
-    training = replace(run.training, epochs=epochs, validate_every=epochs, checkpoint_every=epochs)
-    return replace(run, data=replace(run.data, limit=images), training=training)
-
-
-def _open(folder: Path, *, overwrite: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out: {folder} is a file; give a folder")
+def _open_folder(folder: Path, *, overwrite: bool) -> None:
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    there = [name for name in there if not name.startswith(".")]  # a system's own
-    ours = {f"{name}{end}" for name in CONTEXTS for end in ("", ".yaml", ".log")}
-    ours |= {NUMBERS, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS}
-    others = [name for name in there if name not in ours]
-    if others:
-        raise ValueError(f"--out: {folder} holds {others[0]}, and no demo; give another folder")
+    there = [name for name in there if not name.startswith(".")]  # files of the system
+    for name in there:
+        if name not in OURS:
+            raise UserError("--out", f"{folder} holds {name}, and no demo", "give another folder")
     if there and not overwrite:
-        raise ValueError(f"--out: {folder} holds a demo already; use --overwrite, or another")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise ValueError(
-            f"--out: {folder} cannot be written ({fault.strerror}); give another folder"
-        ) from fault
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+        raise UserError("--out", f"{folder} holds a demo already", "use --overwrite, or another")
+    for name in there:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
