@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(2, error)
     except WorkError as error:
         fail(1, error)
+    except ValueError as error:  # TODO: until all rooms raise UserError
+        fail(2, UserError("", str(error)))
     except BrokenPipeError:  # | head has read enough
         sys.stderr.close()
         sys.exit(0)
