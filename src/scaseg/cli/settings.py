@@ -12,7 +12,7 @@ from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.machine import MACHINE_KEYS, add_machine
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError, nearest
-from scaseg.registry import BACKBONES, HEADS
+from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 
 if TYPE_CHECKING:
     from scaseg.config.run import RunConfig
@@ -56,7 +56,7 @@ def add_settings(parser: Parser) -> None:
         metavar="WHAT",
         help="imagenet, a safetensors file, or a model: outdoor, a run folder (random weights)",
     )
-    group.add_argument("--context", metavar="NAME", help="none, average, sca or dot (sca)")
+    group.add_argument("--context", metavar="NAME", help=f"{', '.join(CONTEXTS)} (sca)")
     group.add_argument(
         "--head", metavar="NAME", help=f"{', '.join(HEADS)} (the backbone's usual one)"
     )

@@ -47,7 +47,7 @@ class Job(NamedTuple):
         return replace(
             run,
             data=replace(run.data, fold=self.fold),
-            model=replace(model, context=variant.context, context_options=options),  # type: ignore[arg-type]
+            model=replace(model, context=variant.context, context_options=options),
             training=replace(run.training, seed=self.seed),
         )
 

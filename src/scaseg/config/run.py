@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from scaseg.config.reading import setting
 from scaseg.errors import UserError
-from scaseg.registry import BACKBONES, DATASETS, GENERATED_DATASETS, HEADS
+from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, GENERATED_DATASETS, HEADS
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
@@ -104,9 +104,7 @@ class NetworkConfig:
         None,
         "imagenet, a safetensors file, a model (outdoor, a run folder), or null: random weights",
     )
-    context: Literal["none", "average", "sca", "dot"] = setting(
-        "sca", "what neurons hear of others"
-    )
+    context: str = setting("sca", "where neurons take context from", choices=CONTEXTS)
     head: str = setting(
         "auto", "what scores the classes; auto: the backbone's usual one", choices=("auto", *HEADS)
     )
@@ -129,9 +127,9 @@ class TrainingConfig:
     optimizer: str = setting("SGD", "any of torch.optim")
     lr: float = setting(1e-3, "base rate of the backbone", least=0)
     head_lr: float | None = setting(None, "base rate of context and head; null: 10 x lr", least=0)
-    momentum: float = setting(0.9, "for optimisers that have it", least=0, most=1)
-    weight_decay: float = setting(5e-4, "for optimisers that have it", least=0)
-    optimizer_options: dict[str, Any] = setting({}, "more keyword arguments of the optimiser")
+    momentum: float = setting(0.9, "for optimizers that have it", least=0, most=1)
+    weight_decay: float = setting(5e-4, "for optimizers that have it", least=0)
+    optimizer_options: dict[str, Any] = setting({}, "more keyword arguments of the optimizer")
     poly_power: float = setting(0.9, "rate = base (1 - step/steps)^power; 0: constant", least=0)
     warmup: int = setting(0, "steps over which the rate rises from 0", least=0)
     gradient_clip: float | None = setting(None, "largest norm of the gradient", least=0)
