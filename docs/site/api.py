@@ -15,23 +15,28 @@ import scaseg
 WIDTH = 76  # of a signature before it takes a line a parameter
 
 
+# beside the public names: what they return and take, and what is used by its module's name
+MODULES = (
+    *("config.run", "data.sample", "data.transforms", "errors", "explanation.maps"),
+    *("explanation.occlusion", "explanation.selectivity", "inference.segmentation"),
+    *("inference.test_time", "losses", "metrics", "registry", "training.evaluation"),
+)
+
+
 def api_pages() -> dict[str, str]:
-    """Give {page name: Markdown}: scaseg itself, then each package that it names as public."""
+    """Give {page name: Markdown}: scaseg itself, then the modules that its names lead to."""
     pages = {"scaseg": _page(scaseg, [(name, getattr(scaseg, name)) for name in scaseg.__all__])}
-    for name in sorted(scaseg._SUBPACKAGES):
+    for name in MODULES:
         module = import_module(f"scaseg.{name}")
         pages[name] = _page(module, list(_public(module)))
     return pages
 
 
 def _public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """What a package re-exports, or what a module of one file defines."""
-    whole = hasattr(module, "__path__")
+    """The classes and functions that a module defines."""
     for name, thing in vars(module).items():
-        ours = str(getattr(thing, "__module__", "")).startswith("scaseg")
-        if name.startswith("_") or not ours or not (inspect.isclass(thing) or callable(thing)):
-            continue
-        if whole or thing.__module__ == module.__name__:
+        known = inspect.isclass(thing) or inspect.isfunction(thing)
+        if known and not name.startswith("_") and thing.__module__ == module.__name__:
             yield name, thing
 
 

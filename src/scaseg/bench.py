@@ -1,4 +1,4 @@
-"""Timing selective context against what else is there, side by side in one run."""
+"""Time selective context against the alternatives, side by side in one run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scaseg.errors import UserError
 from scaseg.ops.dispatch import selective_context
 from scaseg.ops.reference import activate, pair_scores, weighted_mean
-from scaseg.system import in_words
+from scaseg.system import MemoryPeak, available_memory, choose_device, in_words
 
 REFERENCE_UP_TO = 1024  # the literal form holds n x n x 2K numbers
 
@@ -43,11 +44,17 @@ def run(
     channels: int,
     hidden: int,
     repeats: int,
-    device: torch.device,
+    device: str,
     as_json: bool,
 ) -> None:
     """Measure every contender at every size and print a table, or JSON."""
-    machine = _machine(device)
+    place = torch.device(choose_device(device))
+    # inputs and outputs, forward and backward: it cannot be less
+    needed, free = 16 * max(sizes) * channels, available_memory(place)
+    if free is not None and needed > free:
+        problem = f"{max(sizes)} with --channels {channels} take more than {in_words(needed)}"
+        raise UserError("--sizes", f"{problem}, but {in_words(free)} are free", "give less")
+    machine = _machine(place)
     rows: list[Measurement] = []
     if not as_json:
         print(machine)
@@ -55,12 +62,13 @@ def run(
         print(_HEAD)
     for neurons in sizes:
         start = len(rows)
-        for name, contender, inputs in _contenders(neurons, channels, hidden, device):
-            rows.append(_measure(name, contender, inputs, neurons, repeats, device))
+        for name, contender, inputs in _contenders(neurons, channels, hidden, place):
+            rows.append(_measure(name, contender, inputs, neurons, repeats, place))
         if not as_json:
             _print_rows(rows[start:])
     if as_json:
-        print(json.dumps({"machine": machine, "channels": channels, "rows": _plain(rows)}))
+        plain = [asdict(row) for row in rows]
+        print(json.dumps({"machine": machine, "channels": channels, "rows": plain}))
 
 
 def _contenders(
@@ -142,42 +150,24 @@ def seconds(work: Callable[[], None], repeats: int, device: torch.device) -> flo
 
 
 def _elapsed(work: Callable[[], None], calls: int, device: torch.device) -> float:
-    _wait(device)
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
     start = time.perf_counter()
     for _ in range(calls):
         work()
-    _wait(device)
+    wait()
     return time.perf_counter() - start
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _peak(work: Callable[[], None], device: torch.device) -> int | None:
-    """Return how many bytes more than before were held at the worst moment; None if unknown."""
+    """Return how many bytes more than before were in use at the peak; None if unknown."""
     gc.collect()
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        work()
-        return torch.cuda.max_memory_allocated(device) - before
-    if platform.system() != "Linux":
-        work()
-        return None
     work()  # libraries keep scratch space from their first call: it is theirs, not ours
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/clear_refs", "w") as reset:
-        reset.write("5")  # sets the high-water mark to what is held now
-    before = _status("VmRSS")
-    work()
-    return max(0, _status("VmHWM") - before)
-
-
-def _status(field: str) -> int:
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)
+    with MemoryPeak(device.type) as peak:
+        work()
+    return None if peak.mebibytes is None else round(peak.mebibytes * 2**20)
 
 
 def _machine(device: torch.device) -> str:
@@ -196,23 +186,16 @@ _HEAD = (
 def _print_rows(rows: list[Measurement]) -> None:
     linear = next(row for row in rows if row.contender == "linear")
     for row in rows:
+        memory = "n/a" if row.both_memory is None else in_words(row.both_memory)
         faster = ""
         if row is not linear:
             faster = f"{row.forward / linear.forward:6.1f} x {row.both / linear.both:5.1f} x"
         print(
             f"{row.neurons:>6}  {row.contender:<20} {_milliseconds(row.forward):>10} "
-            f"{_milliseconds(row.both):>10} {_size(row.both_memory):>8}  {faster:>16}".rstrip()
+            f"{_milliseconds(row.both):>10} {memory:>8}  {faster:>16}".rstrip()
         )
     print(flush=True)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds > 0.1 else f"{1000 * seconds:.2f} ms"
-
-
-def _size(size: int | None) -> str:
-    return "n/a" if size is None else in_words(size)
-
-
-def _plain(rows: list[Measurement]) -> list[dict[str, object]]:
-    return [asdict(row) for row in rows]

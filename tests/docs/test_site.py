@@ -73,9 +73,10 @@ def test_faults_are_found(tmp_path, monkeypatch):
 
 def test_python_pages_hold_signatures_and_examples(monkeypatch):
     pages = module("api", monkeypatch).api_pages()
-    assert "SelectiveContext(\n    in_channels: int," in pages["nn"]
-    assert "```pycon\n>>> import" in pages["nn"]
-    assert "## selective_context\n" in pages["ops"]
+    assert "SelectiveContext(\n    in_channels: int," in pages["scaseg"]
+    assert "```pycon\n>>> import" in pages["scaseg"]
+    assert "## selective_context\n" in pages["scaseg"]
+    assert "## focal\n" in pages["losses"]
     assert "## create_model\n" in pages["scaseg"]
 
 
@@ -84,7 +85,7 @@ def test_a_broken_link_stops_the_build(monkeypatch, tmp_path):
     pages = module("pages", monkeypatch)
     page = ROOT / "docs" / "data.md"
     assert pages.relinked("[x](tutorial.md#y)", page, page) == "[x](tutorial.md#y)"
-    assert pages.relinked("[x](../recipes)", page, page) == "x"
+    assert pages.relinked("[x](../src/scaseg/recipes)", page, page) == "x"
     assert pages.relinked("[m](../src/scaseg/ops/README.md#z)", page, page) == (
         "[m](mathematics.md#z)"
     )

@@ -57,32 +57,13 @@ def add_bench(add: Callable[..., Parser]) -> None:
 
 
 def _bench(options: argparse.Namespace, parser: Parser) -> None:
-    import torch
-
     from scaseg.bench import run
 
-    device = options.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device: cuda is not available here; choose cpu")
-    from scaseg.system import available_memory, in_words
-
-    # what goes in and what comes out, forward and backward: less it cannot be
-    needed, free = (
-        16 * max(options.sizes) * options.channels,
-        available_memory(torch.device(device)),
-    )
-    if free is not None and needed > free:
-        parser.error(
-            f"--sizes: {max(options.sizes)} with --channels {options.channels} take more than "
-            f"{in_words(needed)}, but {in_words(free)} are free; give less"
-        )
     run(
         options.sizes,
         channels=options.channels,
         hidden=options.hidden,
         repeats=options.repeats,
-        device=torch.device(device),
+        device=options.device,
         as_json=options.json,
     )
