@@ -79,10 +79,10 @@ def test_nothing_labelled():
 @pytest.mark.parametrize(
     ("predicted", "truth", "message"),
     [
-        ([0, 1], [0, 7], "truth holds 7, which is none of the 2 classes nor 255"),
-        ([0, 2], [0, 1], "prediction holds 2"),
-        ([0, -1], [0, 1], "prediction holds -1"),
-        ([0], [0, 1], "at the label's own resolution"),
+        ([0, 1], [0, 7], "truth: holds 7, which is none of the 2 classes nor 255"),
+        ([0, 2], [0, 1], "prediction: holds 2"),
+        ([0, -1], [0, 1], "prediction: holds -1"),
+        ([0], [0, 1], "at the labels' own resolution"),
         ([0.2, 0.9], [0, 1], "give scores.argmax"),
     ],
 )

@@ -17,6 +17,8 @@ def test_the_list():
         "load_model",
         "save_pretrained",
         "Segmentation",
+        "train",
+        "evaluate",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

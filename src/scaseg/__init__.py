@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from scaseg.ops.dispatch import aggregate as aggregate
     from scaseg.ops.dispatch import choose_backend as choose_backend
     from scaseg.ops.dispatch import selective_context as selective_context
+    from scaseg.training.evaluation import evaluate as evaluate
+    from scaseg.training.run import train as train
 
 # The public names and where they live. Imported on first use: torch takes a second to load, and
 # `scaseg --help` must not wait for it.
@@ -35,9 +37,11 @@ _HOME = {
     "aggregate": "scaseg.ops.dispatch",
     "choose_backend": "scaseg.ops.dispatch",
     "create_model": "scaseg.models.build",
+    "evaluate": "scaseg.training.evaluation",
     "load_model": "scaseg.models.build",
     "save_pretrained": "scaseg.models.checkpoint",
     "selective_context": "scaseg.ops.dispatch",
+    "train": "scaseg.training.run",
 }
 _SUBPACKAGES = (
     *("comparison", "config", "data", "errors", "explanation", "inference", "io", "losses"),
@@ -55,6 +59,8 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "load_model",
     "save_pretrained",
     "Segmentation",
+    "train",
+    "evaluate",
 ]
 
 

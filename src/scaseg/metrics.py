@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scaseg.errors import UserError
+
 
 class ConfusionMatrix:
     """Counts pixels by true class (row) and predicted class (column), int64: sums are exact.
@@ -23,38 +25,32 @@ class ConfusionMatrix:
     def update(self, predicted: Tensor, truth: Tensor) -> None:
         """Count a prediction (...) against its truth (...), integers of one shape.
 
-        Unlabelled pixels (ignore_index) never count. A label or prediction that is no class is
-        refused: counting it nowhere would make the result look better than it is.
+        Unlabelled pixels (ignore_index) do not count. Any other value that is no class is refused:
+        leaving it out would make the result look better than it is.
         """
         if predicted.shape != truth.shape:
-            raise ValueError(
-                f"prediction has shape {tuple(predicted.shape)} but truth {tuple(truth.shape)}; "
-                "compare at the label's own resolution"
-            )
+            problem = f"has shape {tuple(predicted.shape)} but truth {tuple(truth.shape)}"
+            raise UserError("prediction", problem, "compare at the labels' own resolution")
         if predicted.dtype.is_floating_point or truth.dtype.is_floating_point:
-            raise ValueError("classes are whole numbers; give scores.argmax(1), not the scores")
+            raise UserError("prediction", "not whole numbers", "give scores.argmax(1)")
         labelled = truth != self.ignore_index
         true, guess = truth[labelled].long(), predicted[labelled].long()
         for name, values in (("truth", true), ("prediction", guess)):
             if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < self.classes:
-                wrong = values[(values < 0) | (values >= self.classes)][0]
-                unlabelled = f" nor {self.ignore_index} (unlabelled)" if name == "truth" else ""
-                raise ValueError(
-                    f"{name} holds {int(wrong)}, which is none of the {self.classes} classes"
-                    f"{unlabelled}; check how classes are numbered"
-                )
-        index = true * self.classes + guess
-        counted = torch.bincount(index, minlength=self.classes**2)
+                wrong = int(values[(values < 0) | (values >= self.classes)][0])
+                more = f" nor {self.ignore_index} (unlabelled)" if name == "truth" else ""
+                problem = f"holds {wrong}, which is none of the {self.classes} classes{more}"
+                raise UserError(name, problem, "check how classes are numbered")
+        counted = torch.bincount(true * self.classes + guess, minlength=self.classes**2)
         self.counts += counted.view(self.classes, self.classes).cpu()
 
     def scores(self) -> Scores:
         """Compute the metrics of everything counted so far."""
         counts = self.counts.double()
         right, true, guessed = counts.diag(), counts.sum(1), counts.sum(0)
-        present = self.counts.sum(1) > 0
+        present = true > 0
         accuracy = torch.where(present, right / true.clamp(min=1), torch.nan)
-        union = (true + guessed - right).clamp(min=1)
-        iou = torch.where(present, right / union, torch.nan)
+        iou = torch.where(present, right / (true + guessed - right).clamp(min=1), torch.nan)
         pixels = int(self.counts.sum())
         return Scores(
             pixel_accuracy=float(right.sum() / pixels) if pixels else float("nan"),
@@ -68,7 +64,7 @@ class ConfusionMatrix:
 
 @dataclass(frozen=True)
 class Scores:
-    """Shares between 0 and 1; NaN for a class that never occurs in the truth (shown as n/a)."""
+    """Shares between 0 and 1; NaN for a class that never occurs in the truth."""
 
     pixel_accuracy: float  # PPA, elsewhere aAcc
     class_accuracy: float  # CAA, elsewhere mAcc: mean over the classes that occur
@@ -78,25 +74,26 @@ class Scores:
     pixels: int
 
     def summary(self) -> dict[str, float]:
-        """The three metrics in percent, by the paper's names."""
-        return {
-            "PPA": 100 * self.pixel_accuracy,
-            "CAA": 100 * self.class_accuracy,
-            "mIoU": 100 * self.mean_iou,
-        }
+        """Return the three metrics in percent, by the paper's names."""
+        shares = (self.pixel_accuracy, self.class_accuracy, self.mean_iou)
+        return {name: 100 * one for name, one in zip(("PPA", "CAA", "mIoU"), shares, strict=True)}
 
     def table(self, names: Sequence[str]) -> str:
-        """Write the metrics for people, both naming habits, in percent."""
-        width = max(len(name) for name in [*names, "class"])
-        lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
-        for name, accuracy, iou in zip(names, self.accuracies, self.ious, strict=True):
-            lines.append(f"{name:<{width}}  {percent(accuracy):>8}  {percent(iou):>6}")
-        lines.append("")
-        lines.append(
+        """Return all metrics in percent as text, by both their usual names."""
+        return (
+            f"{class_table(names, self.accuracies, self.ious)}\n\n"
             f"PPA/aAcc {percent(self.pixel_accuracy)}   "
             f"CAA/mAcc {percent(self.class_accuracy)}   mIoU {percent(self.mean_iou)}"
         )
-        return "\n".join(lines)
+
+
+def class_table(names: Sequence[str], accuracies: Sequence[float], ious: Sequence[float]) -> str:
+    """Return accuracy and IoU of each class as lines of text."""
+    width = max(len(name) for name in [*names, "class"])
+    lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
+    for name, accuracy, iou in zip(names, accuracies, ious, strict=True):
+        lines.append(f"{name:<{width}}  {percent(accuracy):>8}  {percent(iou):>6}")
+    return "\n".join(lines)
 
 
 def percent(share: float, digits: int = 1) -> str:

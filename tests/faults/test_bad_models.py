@@ -65,7 +65,7 @@ def edited(edit):
     return spoil
 
 
-def state(name, change, said="holds no state of a training, and there is no whole previous"):
+def state(name, change, said="holds no training state, and there is no whole previous"):
     """A state with a right checksum, and nothing before it."""
 
     def spoil():

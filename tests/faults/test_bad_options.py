@@ -30,7 +30,7 @@ BAD = cases(
     ("unknown option", ("train", "--dta", "data"), "--dta: unknown option; did you mean --data?"),
     ("key without value", ("train", "--training.ema"), "--training.ema: no value; give one"),
     ("too many words", ("bench", "5"), "'5': not expected here"),
-    ("train: no out", ("train", "--data", "data"), "--out: nothing; say where the run goes"),
+    ("train: no out", ("train", "--data", "data"), "--out: nothing; give the folder of the run"),
     ("train: no data", ("train", "--out", "out"), "--data: nothing; say where"),
     ("train: empty data", ("train", "--data", "", "--out", "out"), "--data: ''; give something"),
     ("train: data a file", ("train", "--data", "photo.png", "--out", "out"), "no such folder"),
@@ -70,7 +70,7 @@ BAD = cases(
     (
         "train: a crop that no memory holds",
         (*TRAIN, "--augment.crop", "[32000, 32000]"),
-        "a first look at the training images: Unable to allocate",
+        "calibrating the head: Unable to allocate",
         None,
         1,
         True,
@@ -91,8 +91,12 @@ BAD = cases(
     ),
     ("evaluate: model empty", ("evaluate", "--model", ""), "--model: ''; give something"),
     ("evaluate: no model", ("evaluate", "--model", "data"), "--model: data: has no config.json"),
-    ("evaluate: no data", ("evaluate", "--model", "model"), "--data: nothing; say where"),
-    ("evaluate: nothing at all", ("evaluate",), "--data: nothing; the built-in model has none"),
+    ("evaluate: no data", ("evaluate", "--model", "model"), "--data: nothing; give the folder"),
+    (
+        "evaluate: nothing at all",
+        ("evaluate",),
+        "--data: nothing; give data with the",
+    ),
     (
         "evaluate: built in, other classes",
         ("evaluate", "--data", "data", *EVALUATE[5:]),

@@ -70,7 +70,7 @@ def test_a_batch_that_is_skipped(scenes, precision):
         scenes, machine__precision=precision, training__on_nan="skip:3", training__calibrate="false"
     )
     said = []
-    result = train(run, None, quiet=True, say=said.append, transforms=[poison])
+    result = train(run, None, quiet=True, log=said.append, transforms=[poison])
     assert sum("skipped" in line for line in said) == 3
     assert all(np.isfinite(row["loss"]) for row in result.rows)
     assert all(torch.isfinite(tensor).all() for tensor in result.model.state_dict().values())

@@ -96,7 +96,7 @@ def test_options_reach_the_optimiser_and_come_before_the_usual():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("adamm", {}, r"optimizer: 'adamm'; give one of .*Adam, .*SGD"),
+        ("adamm", {}, r"optimizer: 'adamm'; did you mean Adam\? give one of .*Adam, .*SGD"),
         ("LBFGS", {}, "optimizer: 'LBFGS'; give one of"),
         ("optimizer", {}, "optimizer: 'optimizer'; give one of"),
         ("sgd", {"betas": 1}, "optimizer_options.betas: unknown key; SGD has momentum"),

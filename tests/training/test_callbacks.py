@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import scaseg
-from scaseg.training.callbacks import move_means
-from scaseg.training.checkpoints import KeepBest
+from scaseg.training.checkpoints import BestCheckpoint
+from scaseg.training.ema import ema_update
 from scaseg.training.run_folder import BEST
 
 
@@ -14,7 +14,7 @@ def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
     model = scaseg.create_model("mobilenet_v2", "none", "compact", classes=2)
     model.config = replace(model.config, training={"best": {"epoch": 2, "mIoU": 0.5}})
     scaseg.save_pretrained(model, tmp_path / BEST)
-    keep = KeepBest(tmp_path, None)
+    keep = BestCheckpoint(tmp_path, None)
     keep.on_train_start(None, None)
     assert keep.epoch == 0  # a fresh run does not believe what another has left
     keep.load_state_dict({"best": 0.4, "epoch": 1})
@@ -25,18 +25,18 @@ def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
 def test_a_running_mean_lets_go_of_the_first_weights():
     """By hand: shares kept are 2/11, 3/12, ... up to the decay; a plain mean would keep 0.99^9."""
     means, values = [torch.zeros(()), torch.zeros(2)], [torch.ones(()), torch.tensor([1.0, -2.0])]
-    move_means(means, values, torch.tensor(1), decay=0.99)
+    ema_update(means, values, torch.tensor(1), decay=0.99)
     assert float(means[0]) == pytest.approx(9 / 11)
     for count in range(2, 10):
-        move_means(means, values, torch.tensor(count), decay=0.99)
+        ema_update(means, values, torch.tensor(count), decay=0.99)
     assert means[0] > 0.999
     assert torch.allclose(means[1], values[1] * means[0])
     late = [torch.zeros(())]
-    move_means(late, values[:1], torch.tensor(10**6), decay=0.99)
+    ema_update(late, values[:1], torch.tensor(10**6), decay=0.99)
     assert float(late[0]) == pytest.approx(0.01)
 
 
 def test_counters_are_not_averaged():
     counter = [torch.tensor(3)]
-    move_means(counter, [torch.tensor(8)], torch.tensor(4), decay=0.99)
+    ema_update(counter, [torch.tensor(8)], torch.tensor(4), decay=0.99)
     assert counter[0] == 8

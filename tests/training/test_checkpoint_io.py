@@ -77,7 +77,7 @@ def test_a_damaged_state_is_noticed_and_the_previous_one_read(tmp_path, damage):
     assert has_state(path)
     files = StateFiles()
     said = files.read(path, state()["state_dict"])
-    assert said[0].endswith("going on from previous.safetensors")
+    assert said[0].endswith("resuming from previous.safetensors")
     assert same(files.load_checkpoint(path), state(1.0))
     (tmp_path / PREVIOUS).unlink()
     with pytest.raises(ValueError, match=r"no whole previous\.safetensors; start again"):
@@ -135,7 +135,7 @@ def test_nothing_of_a_file_is_executed(tmp_path):
 def test_a_foreign_tree_is_refused(tmp_path, tree):
     path = tmp_path / "last.safetensors"
     write_tensors(path, {"0": torch.ones(2)}, {"scaseg.tree": tree})
-    with pytest.raises(DamagedError, match="holds no state of a training"):
+    with pytest.raises(DamagedError, match="holds no training state"):
         read_state(path)
     save_file({"0": torch.ones(2)}, path, metadata={"scaseg.tree": tree})
     with pytest.raises(DamagedError, match="checksum"):

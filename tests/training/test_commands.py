@@ -93,7 +93,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--out: nothing; say where the run goes"),
+        ((), "--out: nothing; give the folder of the run"),
         (("--out", "OUT"), "--data: nothing; say where"),
         (("--data", "nowhere", "--out", "OUT"), "--data: nowhere: no such folder"),
         (("none.yaml", "--out", "OUT"), "none.yaml: no such file; give a recipe"),
@@ -116,7 +116,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
         (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),
         (("--device", "tpu"), "--device: 'tpu'; did you mean cpu? give one of"),
-        (("--resume", "--epochs", "3"), "--resume: --epochs cannot change in a run; leave it out"),
+        (("--resume", "--epochs", "3"), "--epochs: cannot change in a run that is resumed;"),
         (("--resume",), "has no run (recipe.yaml); start it without --resume"),
     ],
 )

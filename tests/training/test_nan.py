@@ -70,7 +70,7 @@ def test_skipped_batches_teach_nothing(scenes, tmp_path, monkeypatch, accumulate
     seen = steps(monkeypatch)
     run = settings(scenes, training__on_nan="skip:2", training__accumulate=accumulate)
     said = []
-    result = train(run, None, quiet=True, say=said.append, transforms=poison("scene09"))
+    result = train(run, None, quiet=True, log=said.append, transforms=poison("scene09"))
     told = [line for line in said if "skipped" in line]
     assert len(told) == 2
     assert told[1].endswith("skipped (2 of 2)")

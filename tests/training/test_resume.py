@@ -12,7 +12,7 @@ import torch
 
 from scaseg.data.loading import TrainingDataset
 from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
-from scaseg.training.checkpoints import KeepLast
+from scaseg.training.checkpoints import LastCheckpoint
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
@@ -201,8 +201,8 @@ def test_a_damaged_checkpoint_costs_one_save(scenes, whole, tmp_path, monkeypatc
     assert read_state(last.with_name(PREVIOUS))["global_step"] == 8
     last.write_bytes(last.read_bytes()[:-100])
     said = []
-    parts = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
-    assert any("going on from previous.safetensors" in line for line in said)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True, log=said.append)
+    assert any("resuming from previous.safetensors" in line for line in said)
     assert same_weights(parts.model, whole()[0].model)
 
 
@@ -213,7 +213,7 @@ def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_pat
         train(run, tmp_path / "run", quiet=True)
     (tmp_path / "run" / ".scaseg-host-1-ab.part").write_bytes(b"what a killed run leaves")
     said = []
-    parts = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
+    parts = train(run, tmp_path / "run", resume=True, quiet=True, log=said.append)
     assert f"{tmp_path / 'run'}: nothing was saved yet; from the start" in said
     assert same_weights(parts.model, whole()[0].model)
     assert not list((tmp_path / "run").glob(".scaseg*"))
@@ -251,7 +251,7 @@ def test_what_was_held_is_forgotten_when_something_newer_is_saved(scenes, tmp_pa
         asked.append(1)
         return len(asked) == 12  # 6 batches and the end of epoch 1, 5 batches of epoch 2
 
-    monkeypatch.setattr(KeepLast, "_is_due", is_due)
+    monkeypatch.setattr(LastCheckpoint, "_is_due", is_due)
     run = settings(scenes, training__checkpoint_every=9)
     at_batches(monkeypatch, [(1, 5)], lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):

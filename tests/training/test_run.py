@@ -97,14 +97,14 @@ def test_a_continued_run_is_the_run_that_was_never_stopped(scenes, tmp_path, mon
     class StopError(Exception):
         pass
 
-    save = keeping.KeepLast.on_train_epoch_end
+    save = keeping.LastCheckpoint.on_train_epoch_end
 
     def stop_after_two(self, trainer, module):
         save(self, trainer, module)
         if trainer.current_epoch == 1:
             raise StopError
 
-    monkeypatch.setattr(keeping.KeepLast, "on_train_epoch_end", stop_after_two)
+    monkeypatch.setattr(keeping.LastCheckpoint, "on_train_epoch_end", stop_after_two)
     with pytest.raises(RuntimeError, match="epoch 2, step"):
         train(run, tmp_path / "parts", quiet=True)
     monkeypatch.undo()
@@ -171,7 +171,7 @@ def test_early_stop(scenes, tmp_path):
     assert len(result.rows) == 3
     assert result.best_epoch == 1
     said = []
-    again = train(run, tmp_path / "run", resume=True, quiet=True, say=said.append)
+    again = train(run, tmp_path / "run", resume=True, quiet=True, log=said.append)
     assert said == [f"{tmp_path / 'run'}: this run is finished"]
     assert (len(again.rows), again.best_epoch) == (3, 1)
     assert torch.equal(weights(again.model), weights(result.model))
@@ -273,7 +273,7 @@ def test_what_classes_weigh_reaches_the_loss(scenes):
 
 def test_the_best_model_is_the_averaged_one_and_knows_its_data(scenes, tmp_path):
     """Its label map and size go with it, also before the run is finished."""
-    from scaseg.training.evaluation import data_of
+    from scaseg.training.evaluation import data_config
 
     run = settings(
         scenes, training__epochs=2, training__ema=0.5, data__label_map="{0: 2, 2: 0}",
@@ -282,7 +282,7 @@ def test_the_best_model_is_the_averaged_one_and_knows_its_data(scenes, tmp_path)
     result = train(run, tmp_path / "run", quiet=True)
     model = scaseg.load_model(tmp_path / "run" / "checkpoints" / "best")
     assert model.config.fit == (48, 56)
-    data = data_of(model, None)
+    data = data_config(model, None)
     assert (data.label_map, data.root) == ({0: 2, 2: 0}, str(scenes))
     val = FolderDataset(scenes, "val", label_map=data.label_map)
     best = result.rows[result.best_epoch - 1]
@@ -312,7 +312,7 @@ def test_transforms_of_the_users_own(scenes):
 
 def test_a_run_that_is_not_there_cannot_be_resumed(scenes, tmp_path):
     for out in (None, tmp_path / "nothing"):
-        with pytest.raises(ValueError, match="holds no run"):
+        with pytest.raises(ValueError, match="has no run"):
             train(settings(scenes), out, resume=True, quiet=True)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from scaseg.training.schedule import poly_factor
+from scaseg.training.module import poly_factor
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from scaseg.cli import main
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.training.data import evaluation_split, open_data
-from scaseg.training.evaluation import check_images
+from scaseg.training.evaluation import check_data
 from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere, root  # noqa: F401
 
 
@@ -20,7 +20,7 @@ def evaluate(folder, **options):
     config = DataConfig(root=str(folder), **options)
     dataset, _ = evaluation_split(config, "test")
     model = SimpleNamespace(config=SimpleNamespace(classes=("sky", "tree", "road")))
-    check_images(model, dataset)
+    check_data(model, dataset)
 
 
 def lines(*actions):

@@ -74,9 +74,9 @@ def _look_through(
 def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
     """Open the split to look through, its labels read as in the model's training."""
     from scaseg.training.data import evaluation_split  # Lightning: seconds
-    from scaseg.training.evaluation import data_of, trained_on
+    from scaseg.training.evaluation import data_config, trained_on
 
-    config = data_of(model, options.data)
+    config = data_config(model, options.data)
     if options.max_pixels is not None:
         config = replace(config, max_pixels=options.max_pixels)
     dataset, said = evaluation_split(config, options.split, trained_on=trained_on(model))

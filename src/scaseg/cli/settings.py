@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,24 +69,31 @@ def add_settings(parser: Parser) -> None:
     parser.set_defaults(takes_keys=True)
 
 
-def given_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The options that were given, by the names that were typed."""
-    return {
-        name: str(getattr(options, name)) for name in KEYS if getattr(options, name) is not None
-    }
+def read_overrides(options: argparse.Namespace) -> dict[str, str]:
+    """The settings that were given, {key of a recipe: text}."""
+    given = {key: getattr(options, name) for name, key in KEYS.items()}
+    return {key: str(one) for key, one in given.items() if one is not None} | options.config_keys
+
+
+@contextmanager
+def typed_options(options: argparse.Namespace) -> Iterator[None]:
+    """Name the options that were typed in errors: --epochs for --training.epochs."""
+    try:
+        yield
+    except UserError as error:
+        names = {f"--{key}": name for name, key in KEYS.items() if getattr(options, name, None)}
+        if error.place not in names:
+            raise
+        option = f"--{names[error.place].replace('_', '-')}"
+        raise UserError(option, error.problem, error.remedy) from error
 
 
 def read_run(options: argparse.Namespace, recipe: str | Path | None) -> RunConfig:
     """Read a recipe with the options and keys of the command line put over it."""
     from scaseg.config.recipe import load_recipe
 
-    given = given_settings(options)
-    overrides = {KEYS[name]: text for name, text in given.items()} | options.config_keys
-    try:
-        run = load_recipe(recipe, overrides)
-    except UserError as error:
-        typed = {f"--{KEYS[name]}": f"--{name.replace('_', '-')}" for name in given}
-        raise UserError(typed.get(error.place, error.place), error.problem, error.remedy) from error
+    with typed_options(options):
+        run = load_recipe(recipe, read_overrides(options))
     if run.data.root is None and not run.data.is_generated:
         raise UserError("--data", "nothing", "say where the photographs and labels are")
     return run

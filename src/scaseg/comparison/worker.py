@@ -35,7 +35,7 @@ from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
 from scaseg.training.run_folder import MODEL
-from scaseg.training.trainer import check_device
+from scaseg.training.trainer import choose_accelerator
 
 PATIENCE = 60.0  # seconds for the processes of a killed queue to leave a run folder
 
@@ -50,7 +50,7 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
     if not resume and place.exists():
         shutil.rmtree(place)  # killed before its first state was saved
     before = epochs_done(place)
-    device = check_device(run.machine)
+    device = choose_accelerator(run.machine)
     with MemoryPeak(device) as peak:
         result = train(run, place, resume=resume, overwrite=not resume, quiet=True)
     model = load_model(place / MODEL)
@@ -71,9 +71,9 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
 def evaluate_model(model: Segmenter, run: RunConfig, split: str | None) -> Row:
     """Scores of a model on a split, and how selective its maps are there."""
     dataset, said = evaluation_split(run.data, split)
-    model.to(check_device(run.machine))  # the maps are measured where the model is
+    model.to(choose_accelerator(run.machine))  # the maps are measured where the model is
     machine = replace(run.machine, devices=1, nodes=1)
-    result = evaluate(model, dataset, machine=machine, check=run.data.check)
+    result = evaluate(model, dataset, machine=machine, check=run.data.check, quiet=True)
     scores = {**result.scores.summary(), "images": result.images, "split": said}
     return scores | measure_maps(model, dataset)
 

@@ -94,8 +94,7 @@ def run_demo(
     for name in CONTEXTS:
         place = model_folder(folder, name)
         model = models[name] = load_model(place / MODEL)
-        with progress_bar(f"evaluating {name}", len(test), shown=bars) as progress:
-            result = evaluate(model, test, machine=run.machine, progress=progress)
+        result = evaluate(model, test, machine=run.machine, quiet=not bars)
         rows.append(_make_row(name, model, result, place))
     log("predicting, and measuring what decisions depend on")
     _predict(models[CONTEXTS[-1]], folder)

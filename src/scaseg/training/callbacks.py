@@ -1,39 +1,38 @@
-"""What happens beside the loop: a row of metrics an epoch, a running mean of the weights."""
+"""Metrics of each epoch: written to CSV files, and shown on stderr with a progress bar."""
 
 from __future__ import annotations
 
+import sys
 import time
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
 from scaseg.io.table import Row, read_rows, write_rows
-from scaseg.models.segmenter import Segmenter
+from scaseg.progress import NotedProgress, progress_bar
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run_folder import METRICS, PER_CLASS
+
+HEADER = (
+    f"{'epoch':>7}  {'loss':>7}  {'PPA':>5}  {'CAA':>5}  {'mIoU':>5}  {'images/s':>8}  {'time':>6}"
+)
 
 
 class MetricsTable(Callback):
     """Keep a row an epoch in metrics.csv, and a row an epoch and class in per_class.csv.
 
-    A continued run drops the rows of epochs that it will run again. Without a folder, the rows are
-    only kept here.
+    A resumed run drops the rows of epochs that it will run again, and files are atomic; Lightning's
+    CSVLogger does neither. Without a folder, the rows are only kept here.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.rows: list[Row] = []
         self._class_rows: list[Row] = []
-        self._validated = False
-        self._images = 0
-        self._loss: Tensor | float = 0.0
-        self._start = time.perf_counter()
-        self._training_seconds: float | None = None
+        self._start_epoch()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
@@ -45,21 +44,24 @@ class MetricsTable(Callback):
             rows[:] = [row for row in rows if int(row["epoch"]) <= trainer.current_epoch]
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._start_epoch()
+
+    def _start_epoch(self) -> None:
         self._start = time.perf_counter()
         self._images = 0
-        self._loss = 0.0
-        self._training_seconds = None
+        self._loss: Tensor | float = 0.0
+        self._training_seconds: float | None = None
         self._validated = False
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, SegmentationModule)
-        if pl_module.skipping:  # nothing was learned from it
+        if pl_module.is_skipping:  # nothing was learned from it
             return
         images = len(batch.names)
         self._images += images
-        # added up where it lies: asking for the number would make a GPU wait at every step
+        # summed on its device: reading the number would make a GPU wait at every step
         self._loss = self._loss + outputs["loss"].detach() * images
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -97,52 +99,69 @@ class MetricsTable(Callback):
                 write_rows(self.folder / PER_CLASS, self._class_rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums within an epoch: a run that was cut off in it goes on adding to them."""
-        return {
-            "images": self._images,
-            "loss": self._loss,
-            "seconds": time.perf_counter() - self._start,
-        }
+        """The sums within an epoch: a run that was interrupted in it goes on adding to them."""
+        seconds = time.perf_counter() - self._start
+        return {"images": self._images, "loss": self._loss, "seconds": seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._images, self._loss = state_dict["images"], state_dict["loss"]
         self._start = time.perf_counter() - state_dict["seconds"]
 
 
-def move_means(means: list[Tensor], values: list[Tensor], count: Tensor, *, decay: float) -> None:
-    """Move means towards values; early on faster, or they would keep the first weights for long.
+class ProgressDisplay(Callback):
+    """On stderr: a progress bar where that is a terminal, and a row for each epoch in any case."""
 
-    All at once: one by one, hundreds of small weights are thousands of small kernels on a GPU.
-    """
-    if not means[0].is_floating_point():  # counters: there is no mean of them
-        for mean, value in zip(means, values, strict=True):
-            mean.copy_(value)
-        return
-    kept = ((1 + count) / (10 + count)).clamp(max=decay).to(means[0])
-    moves = torch._foreach_sub(values, means)
-    torch._foreach_mul_(moves, 1 - kept)
-    torch._foreach_add_(means, moves)
+    def __init__(self, table: MetricsTable) -> None:
+        self.table = table
+        self._stack = ExitStack()
+        self._progress: NotedProgress
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        shown = trainer.is_global_zero
+        if shown:
+            print(HEADER, file=sys.stderr)
+        self._progress = self._stack.enter_context(progress_bar("training", shown=shown))
+        self.on_train_epoch_start(trainer, pl_module)  # not called where an epoch is resumed
 
-class EMA(WeightAveraging):
-    """Lightning's averaging of the weights, as a running mean that says what it holds."""
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._epoch_start, self._images = time.perf_counter(), 0
 
-    def __init__(self, decay: float) -> None:
-        super().__init__(multi_avg_fn=partial(move_means, decay=decay))
-        self._has_ended = False
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._images += len(batch.names) * trainer.world_size
 
-    def take_over(self, task: SegmentationModule) -> None:
-        """Give a task the averaged weights, unless the end of its training just did."""
-        if not self._has_ended:
-            self._copy_average_to_current(task)
+        def note() -> str:
+            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches
+            rate = trainer.optimizers[0].param_groups[0]["lr"]
+            speed = self._images / (time.perf_counter() - self._epoch_start)
+            epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+            return f"{epoch} loss {loss:.3f} lr {rate:.1e} {speed:.1f} images/s"
+
+        assert trainer.max_epochs is not None
+        steps = int(trainer.num_training_batches)
+        done = trainer.current_epoch * steps + batch_idx + 1
+        self._progress(done, trainer.max_epochs * steps, note)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and self.table.rows:
+            print(_line(self.table.rows[-1], trainer.max_epochs), file=sys.stderr)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_end(trainer, pl_module)
-        self._has_ended = True
+        self._stack.close()
 
-    def averaged(self) -> Segmenter:
-        """The model with the averaged weights."""
-        assert self._average_model is not None
-        task = self._average_model.module
-        assert isinstance(task, SegmentationModule)
-        return task.model
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self._stack.close()
+
+
+def _line(row: Row, epochs: int | None) -> str:
+    def share(name: str) -> str:
+        return "-" if row[name] is None or row[name] != row[name] else f"{row[name]:.1f}"
+
+    minutes, seconds = divmod(round(row["seconds"]), 60)
+    return (
+        f"{row['epoch']:>3}/{epochs:<3}  {row['loss']:7.4f}  {share('PPA'):>5}  {share('CAA'):>5}  "
+        f"{share('mIoU'):>5}  {row['images_per_second']:8.1f}  {minutes:>3}:{seconds:02}"
+    )

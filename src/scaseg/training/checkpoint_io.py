@@ -1,6 +1,7 @@
-"""The state of a training on disk: tensors in safetensors, the rest as JSON beside them.
+"""Training states on disk: tensors in safetensors, the rest as JSON beside them, never a pickle.
 
 Two generations are kept, last and previous; whatever the moment of a kill, one of them is whole.
+(Lightning's own save is a pickle, and not atomic across file systems.)
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightning_fabric.plugins import CheckpointIO
 from pytorch_lightning import Trainer
 from torch import Tensor
 
+from scaseg.errors import UserError
 from scaseg.io.atomic import sync_folder, temporary_beside
 from scaseg.io.tensors import DamagedError, read_tensors, write_tensors
 
 TREE = "scaseg.tree"
 PREVIOUS = "previous.safetensors"
-NEEDED = {
+REQUIRED = {  # what Lightning reads of a state
     "state_dict": dict,
     "optimizer_states": list,
     "lr_schedulers": list,
@@ -32,25 +34,35 @@ NEEDED = {
 }
 
 
-def write_state(state: Mapping[str, Any], path: Path, *, keep: bool = True) -> None:
+class EncodedState(NamedTuple):
+    """A training state as it is written: JSON in which tensors stand by name, and the tensors."""
+
+    tree: str
+    tensors: dict[str, Tensor]
+
+
+def write_state(state: Mapping[str, Any] | EncodedState, path: Path, *, keep: bool = True) -> None:
     """Write a training state; what was there becomes the previous one once the new one is proven.
 
     keep=False: what is there is damaged, and must not take the place of a whole previous one.
-    OSError says which file could not be written; both old ones are then as they were.
+    OSError names the file that could not be written; both old ones are then as they were.
     """
-    tensors: dict[str, Tensor] = {}
-    tree = json.dumps(_encode(dict(state), tensors, "state"))
-    new = temporary_beside(path)
+    encoded = state if isinstance(state, EncodedState) else _encode_state(state)
+    new, link = temporary_beside(path), temporary_beside(path)
     try:
-        try:
-            write_tensors(new, tensors, {TREE: tree})
-            if keep and path.is_file():
-                _keep_as(path, path.with_name(PREVIOUS))
-            os.replace(new, path)
-            sync_folder(path.parent)
-        except OSError as fault:
-            said = str(fault).replace(str(new), str(path))
-            raise OSError(said if str(path) in said else f"{path}: {said}") from fault
+        write_tensors(new, encoded.tensors, {TREE: encoded.tree})
+        if keep and path.is_file():
+            # a second name for the old file, so that at no moment the first is missing
+            try:
+                os.link(path, link)
+            except OSError:  # no hard links here: for a moment only the previous one is there
+                link = path
+            os.replace(link, path.with_name(PREVIOUS))
+        os.replace(new, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        text = str(error).replace(str(new), str(path))
+        raise OSError(text if str(path) in text else f"{path}: {text}") from error
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
@@ -63,34 +75,31 @@ def read_state(path: Path) -> dict[str, Any]:
     tensors, notes = read_tensors(path, signed=True)
     try:
         state = _decode(json.loads(notes[TREE]), tensors)
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as fault:
-        raise DamagedError(f"{path}: holds no state of a training") from fault
-    if not _is_state(state):
-        raise DamagedError(f"{path}: holds no state of a training")
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+        raise DamagedError(f"{path}: holds no training state") from error
+    if not (
+        isinstance(state, dict)
+        and all(isinstance(state.get(key), kind) for key, kind in REQUIRED.items())
+        and isinstance(state["loops"].get("fit_loop"), dict)
+        and all(isinstance(one, dict) for one in state["optimizer_states"] + state["lr_schedulers"])
+    ):
+        raise DamagedError(f"{path}: holds no training state")
     return state
 
 
-def _is_state(state: Any) -> bool:
-    """Whether it has what Lightning will look for; what is in there, only it can tell."""
-    if not isinstance(state, dict) or any(
-        not isinstance(state.get(key), kind) for key, kind in NEEDED.items()
-    ):
-        return False
-    return isinstance(state["loops"].get("fit_loop"), dict) and all(
-        isinstance(item, dict) for item in (*state["optimizer_states"], *state["lr_schedulers"])
-    )
-
-
 def has_state(path: Path) -> bool:
-    """Whether there is anything to continue from."""
+    """Whether there is anything to resume from."""
     return path.is_file() or path.with_name(PREVIOUS).is_file()
 
 
 class StateFiles(CheckpointIO):
-    """What Lightning saves and loads through; a state can also be held in memory, for later."""
+    """The CheckpointIO that Lightning saves and loads through.
+
+    A state can also be held in memory, to be written later.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, Any] | None = None
+        self._held: EncodedState | None = None
         self._holding = False
         self._read: dict[str, Any] | None = None
         self._is_damaged = False  # the last state on disk
@@ -98,33 +107,28 @@ class StateFiles(CheckpointIO):
     def read(self, path: Path, weights: Mapping[str, Tensor]) -> list[str]:
         """Read the last state ahead of Lightning, or the previous one where that is damaged.
 
-        Returns what is to be said of it, in lines. ValueError: neither is whole, or they belong to
-        a network with other weights.
+        Returns lines to print. UserError: neither is whole, or they belong to a network with other
+        weights.
         """
-        said = []
+        lines = []
         try:
             self._read = read_state(path)
-        except DamagedError as fault:
-            before = path.with_name(PREVIOUS)
+        except DamagedError as damage:
             try:
-                self._read = read_state(before)
+                self._read = read_state(path.with_name(PREVIOUS))
             except DamagedError:
-                raise ValueError(
-                    f"{fault}, and there is no whole {PREVIOUS}; start again with --overwrite"
-                ) from fault
+                problem = f"{damage}, and there is no whole {PREVIOUS}"
+                raise UserError("", problem, "start again with --overwrite") from damage
             self._is_damaged = True
-            said.append(f"{fault}; going on from {before.name}")
+            lines.append(f"{damage}; resuming from {PREVIOUS}")
         own = {name: tensor.shape for name, tensor in weights.items()}
         found = self._read["state_dict"]
-        if not isinstance(found, dict) or own != {
-            name: getattr(tensor, "shape", None) for name, tensor in found.items()
-        }:
-            raise ValueError(f"{path}: is the state of another network; start with --overwrite")
-        said.append(f"going on after step {self._read.get('global_step')}")
-        return said
+        if own != {name: getattr(value, "shape", None) for name, value in found.items()}:
+            raise UserError(path, "is the state of another network", "start with --overwrite")
+        return [*lines, f"resuming after step {self._read['global_step']}"]
 
     def hold(self, trainer: Trainer) -> None:
-        """Keep a copy of the state of now, without writing it."""
+        """Keep a copy of the current state in memory, without writing it."""
         self._holding = True
         try:
             trainer.save_checkpoint("held")
@@ -132,25 +136,23 @@ class StateFiles(CheckpointIO):
             self._holding = False
 
     def write_held(self, path: Path) -> None:
-        """Write what is held, if something is."""
+        """Write the held state, if there is one."""
         if self._held is not None:
-            self._write(self._held, path)
+            self.save_checkpoint(self._held, path)
             self._held = None
 
-    def forget(self) -> None:
-        """Hold nothing."""
+    def drop_held(self) -> None:
+        """Forget the held state."""
         self._held = None
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         if self._holding:
-            self._held = _copied(checkpoint)
-        else:
-            self._write(checkpoint, Path(path))
-
-    def _write(self, state: Mapping[str, Any], path: Path) -> None:
-        write_state(state, path, keep=not self._is_damaged)
+            tree, tensors = _encode_state(checkpoint)
+            # copies on the CPU, which no later step changes
+            copies = {name: one.detach().to("cpu", copy=True) for name, one in tensors.items()}
+            self._held = EncodedState(tree, copies)
+            return
+        write_state(checkpoint, Path(path), keep=not self._is_damaged)
         self._is_damaged = False
 
     def load_checkpoint(
@@ -163,29 +165,12 @@ class StateFiles(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def _keep_as(path: Path, other: Path) -> None:
-    """Give a file a second name, so that at no moment the first is missing."""
-    second = temporary_beside(path)
-    try:
-        os.link(path, second)
-    except OSError:  # no hard links here: for a moment only the previous one is there
-        os.replace(path, other)
-    else:
-        os.replace(second, other)
+def _encode_state(state: Mapping[str, Any]) -> EncodedState:
+    tensors: dict[str, Tensor] = {}
+    return EncodedState(json.dumps(_encode(dict(state), tensors, "state")), tensors)
 
 
-def _copied(value: Any) -> Any:
-    """A copy in the computer's own memory that no step changes any more."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item) for item in value)
-    return value
-
-
-def _encode(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
+def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
     """Bring nested containers to JSON; lists and dicts are tagged, so keys may be numbers."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -195,22 +180,20 @@ def _encode(value: Any, tensors: dict[str, Tensor], place: str) -> Any:
         return {"tensor": name}
     if isinstance(value, Mapping):
         pairs = [
-            [_encode(key, tensors, place), _encode(item, tensors, f"{place}.{key}")]
+            [_encode(key, tensors, path), _encode(item, tensors, f"{path}.{key}")]
             for key, item in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [_encode(item, tensors, place) for item in value]}
-    raise TypeError(
-        f"{place} is a {type(value).__name__}, which cannot be kept in a training state"
-    )
+        return {kind: [_encode(item, tensors, path) for item in value]}
+    raise TypeError(f"{path} is a {type(value).__name__}, which a training state cannot hold")
 
 
 def _decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, list):
+        raise TypeError("untagged list")
     if not isinstance(value, dict):
-        if isinstance(value, list):
-            raise TypeError("untagged list")
         return value
     ((kind, inner),) = value.items()
     if kind == "tensor":

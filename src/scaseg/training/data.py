@@ -1,56 +1,77 @@
-"""The data of a run: its splits, checked before any epoch starts, its classes and their weights."""
+"""The data of a run: its splits, checked before the first epoch, class weights, loaders."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from scaseg.config.run import DataConfig, RunConfig, TrainingConfig
+import torch
+from torch.utils.data import DataLoader
+
+from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
 from scaseg.data.build import build_dataset
+from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.folds import held_out
+from scaseg.data.folds import held_out, merge_splits, split_fold
+from scaseg.data.loading import (
+    EpochBatchSampler,
+    EvaluationDataset,
+    EvaluationSampler,
+    SamplerState,
+    Samples,
+    TrainingDataset,
+)
+from scaseg.data.sample import collate
 from scaseg.data.validation.check import quick_check
 from scaseg.data.validation.require import Part, Pixels, require_sound
 from scaseg.data.validation.scan import scan_labels
+from scaseg.errors import UserError
 from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
 from scaseg.registry import DATASETS
-from scaseg.training.folds import fold_split, open_fold
+from scaseg.system import available_memory, usable_cores
 from scaseg.training.run_folder import PIXELS
+from scaseg.training.signals import ignore_signals
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Trainer
 
 
 @dataclass(frozen=True)
-class RunData:
-    """What is trained and validated on; `validation` says where the latter comes from."""
+class TrainingData:
+    """Training and validation images; `validation` describes where the latter come from."""
 
     train: SegmentationDataset
     val: SegmentationDataset | None
     validation: str
     classes: tuple[str, ...]
-    pixels: tuple[int, ...] | None  # of each class in train; None where nobody needs them
+    pixels: tuple[int, ...] | None  # of each class in train; None where nothing needs them
 
 
-def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> RunData:
-    """Open the splits of a run and refuse what cannot be trained on; ValueError says why.
+def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> TrainingData:
+    """Open the splits of a run; UserError where they cannot be trained on.
 
-    quiet=False shows a progress bar: every file is read, unless that has been done before.
+    folder: of the run, where the pixels of each class may have been counted before. quiet=False
+    shows a progress bar: every file is read, unless that has been done before.
     """
     config = run.data
     train, val, validation = open_splits(config)
     both = set(train.names) & set(val.names) if val else set()
     if both and config.val != config.train:
-        raise ValueError(
-            f"{config.root or config.name}: {min(both)!r} is in {config.train} and in validation, "
-            f"{len(both)} in all; a photograph that was trained on says nothing, take it out of "
-            "one list"
+        raise UserError(
+            config.root or config.name,
+            f"{min(both)!r} is in {config.train} and in validation, {len(both)} in all",
+            "take each out of one list: an image that was trained on measures nothing",
         )
     counted: Pixels | None = None
     if isinstance(train, PairedDataset):
         with progress_bar("checking the data", shown=not quiet) as progress:
-            counted = _require_sound(config, train, val, progress)
+            counted = _validate(config, train, val, progress)
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
         pixels = _class_pixels(train, folder, counted)
@@ -59,24 +80,24 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Run
         assert pixels is not None
         count = len(pixels)
         if val is not None:
-            of_val = counted[-1] if counted is not None else scan_labels(val).pixels
-            count = max(count, len(of_val))
+            count = max(count, len(scan_labels(val).pixels if counted is None else counted[-1]))
         classes = tuple(f"class {index}" for index in range(count))
         pixels = (*pixels, *(0,) * (count - len(pixels)))
-        train.classes = classes
-        if val is not None:
-            val.classes = classes
-    return RunData(train, val, validation, classes, pixels)
+        for images in (train, val):
+            if images is not None:
+                images.classes = classes
+    return TrainingData(train, val, validation, classes, pixels)
 
 
-def _require_sound(
+def _validate(
     config: DataConfig, train: PairedDataset, val: SegmentationDataset | None, progress: Progress
 ) -> Pixels | None:
-    """Refuse data with errors; the labelled pixels of train, then of val, where all were read."""
+    """Refuse data with errors; return the pixels of each class, in each split, if all were read."""
+    splits = _splits(config)
     parts = [Part(config.train, train)]
     if isinstance(val, PairedDataset):
-        # held out, or the same list on purpose: a photograph that is in both is no leak of lists
-        name = "val" if config.val == "auto" and "val" in _splits(config) else config.val
+        # held out, or the same list on purpose: an image that is in both is no leak between lists
+        name = "val" if config.val == "auto" and "val" in splits else config.val
         held = config.folds is not None or name in ("auto", None)
         parts.append(Part(config.train if held or name is None else name, val))
     if config.check == "quick":
@@ -85,28 +106,19 @@ def _require_sound(
             everything.pairs += part.data.pairs  # what all have in common shows in all
         quick_check(everything)
         return None
-    return require_sound(parts, apart_from=_test_images(config), progress=progress)
-
-
-def _test_images(config: DataConfig) -> PairedDataset | None:
-    """What will be tested on later, where the lists have their usual names."""
-    if config.folds is not None or config.train != "train" or "test" not in _splits(config):
-        return None
-    if config.val == "test":
-        return None
-    try:
-        test = build_dataset(replace(config, classes=None), "test")
-    except ValueError:  # without label maps, or torn: told when it is judged
-        return None
-    assert isinstance(test, PairedDataset)
-    return test
+    test = None  # what will be tested on, where lists have their usual names
+    if config.folds is None and config.train == "train" and "test" in set(splits) - {config.val}:
+        with suppress(ValueError):  # without label maps, or torn: reported when it is evaluated
+            test = build_dataset(replace(config, classes=None), "test")
+    assert test is None or isinstance(test, PairedDataset)
+    return require_sound(parts, apart_from=test, progress=progress)
 
 
 def open_splits(config: DataConfig) -> tuple[SegmentationDataset, SegmentationDataset | None, str]:
-    """Open the training and validation images; where there is no val split, hold some out."""
+    """Open training and validation images; without a val split, some images are held out."""
     splits = _splits(config)
     if config.folds is not None:
-        train, val, _ = open_fold(config, splits)
+        train, val, _ = _open_fold(config)
         beside = "no validation" if val is None else f"{len(val)} more held out for validation"
         return train, val, f"fold {config.fold} of {config.folds}, {beside}"
     whole = not splits and config.train == "train"  # a folder without lists
@@ -122,45 +134,87 @@ def open_splits(config: DataConfig) -> tuple[SegmentationDataset, SegmentationDa
     if not held:
         return train, None, "no validation"
     kept = sorted(set(range(len(train))) - set(held))
-    said = f"{len(held)} of {len(train)} training images held out"
-    return train.subset(kept), train.subset(held), said
+    description = f"{len(held)} of {len(train)} training images held out"
+    return train.subset(kept), train.subset(held), description
 
 
 def evaluation_split(
-    config: DataConfig, wanted: str | None, *, trained_on: str | None = None
+    config: DataConfig, split: str | None, *, trained_on: str | None = None
 ) -> tuple[SegmentationDataset, str]:
-    """Open what a model is judged on: the split that was asked for, else test, else val.
+    """Open what a model is evaluated on and describe it: the given split, else test, else val.
 
     Where a folder has neither: the images that training held out if the model was trained on it
     (`trained_on`, None: it was), else all of them.
     """
+    if config.folds is not None and split != "all":
+        return _fold_split(config, split)
     splits = _splits(config)
-    if config.folds is not None and wanted != "all":
-        return fold_split(config, wanted, splits)
     own = (
         config.is_generated
         or trained_on is None
         or Path(trained_on).absolute() == _root(config).absolute()
     )
-    if wanted == "all" or (wanted is None and not splits and not own):
+    if split == "all" or (split is None and not splits and not own):
         return build_dataset(config, None), "all images"
-    if wanted is None:
-        wanted = next((name for name in ("test", "val") if name in splits), None)
+    if split is None:
+        split = next((name for name in ("test", "val") if name in splits), None)
     held = own and config.val == "auto" and "val" not in splits
-    if wanted is not None and not (held and wanted in ("val", config.train)):
-        return build_dataset(config, wanted), f"the split {wanted}"
-    train, val, said = open_splits(config)
-    if wanted == config.train:
+    if split is not None and not (held and split in ("val", config.train)):
+        return build_dataset(config, split), f"the split {split}"
+    train, val, description = open_splits(config)
+    if split == config.train:
         return train, "the training images"
     if val is None:
         return build_dataset(config, None), "all images, those of the training among them"
-    return val, said
+    return val, description
+
+
+def _open_fold(
+    config: DataConfig,
+) -> tuple[SegmentationDataset, SegmentationDataset | None, SegmentationDataset]:
+    """Open what a fold trains, validates and tests on: the listed images where there are lists."""
+    assert config.folds is not None
+    if config.fold is None:
+        remedy = f"give the fold to test, 1 to {config.folds} (compare takes them all)"
+        raise UserError("data.fold", f"nothing, but data.folds is {config.folds}", remedy)
+    for key, value, fits in (
+        ("train", config.train, ("train",)),
+        ("val", config.val, ("auto", None)),
+    ):
+        if value not in fits:
+            remedy = f"give {'auto or null' if key == 'val' else 'train'}"
+            problem = f"{value!r}, but with data.folds all images take part"
+            raise UserError(f"data.{key}", problem, remedy)
+    splits = () if config.is_generated else _splits(config)
+    everything = merge_splits([build_dataset(config, name) for name in splits or [None]])
+    share = 0.0 if config.val is None else config.hold_out
+    parts = split_fold(everything, config.folds, config.fold, share)
+    train = everything.subset(parts.train[: config.limit])
+    val = everything.subset(parts.val) if parts.val else None
+    return train, val, everything.subset(parts.test)
+
+
+def _fold_split(config: DataConfig, split: str | None) -> tuple[SegmentationDataset, str]:
+    """Open what a model of a fold is evaluated on: by default that fold's test images.
+
+    The fold holds for data elsewhere too: they may be the same, moved, and a model must not be
+    evaluated on images that it was trained on.
+    """
+    train, val, test = _open_fold(config)
+    fold = f"fold {config.fold} of {config.folds}"
+    if split in (None, "test"):
+        return test, fold
+    if split == "train":
+        return train, f"the training images of {fold}"
+    if split == "val" and val is not None:
+        return val, f"the images held out in {fold}"
+    raise UserError("--split", f"{split!r} of {fold}", "give train, test or all")
 
 
 def class_weights(
     config: TrainingConfig, pixels: tuple[int, ...] | None
 ) -> tuple[float, ...] | None:
-    """What classes weigh in the loss; None: all the same."""
+    """Return the weight of each class in the loss; None: all the same."""
     if config.class_weights == "none" or pixels is None:
         return None
     if config.class_weights == "inverse":
@@ -181,10 +235,10 @@ def _splits(config: DataConfig) -> tuple[str, ...]:
 
 def _root(config: DataConfig) -> Path:
     if config.root is None:
-        raise ValueError("--data: nothing; say where the data are")
+        raise UserError("--data", "nothing", "give the folder of the data")
     root = Path(config.root)
     if not root.is_dir():
-        raise ValueError(f"--data: {root}: no such folder; say where the data are")
+        raise UserError("--data", f"{root}: no such folder", "give the folder of the data")
     return root
 
 
@@ -207,3 +261,66 @@ def _class_pixels(
         more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
         raise ValueError(f"{scan.problems[0]}{more}")
     return tuple(scan.pixels)
+
+
+def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) -> Samples:
+    """Cache decoded images where the run asks for it."""
+    if run.data.cache == "ram":
+        return RamCache(dataset, room=available_memory(torch.device("cpu")))
+    place = run.data.cache_dir or (None if folder is None else folder / "cache")
+    return DiskCache(dataset, place) if run.data.cache == "disk" and place else dataset
+
+
+def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer) -> DataLoader[Any]:
+    """Load augmented batches in the order of (seed, epoch)."""
+    batches = EpochBatchSampler(
+        len(examples), run.training.batch_size, seed=run.training.seed, state=_position(trainer)
+    )
+    return DataLoader(
+        examples,  # type: ignore[arg-type]
+        batch_sampler=batches,
+        collate_fn=collate,
+        **_loader_options(run.machine),
+    )
+
+
+def evaluation_loader(
+    samples: Samples, machine: MachineConfig, trainer: Trainer
+) -> DataLoader[Any]:
+    """Load images one by one, each in one process only."""
+    images = EvaluationDataset(samples)
+    return DataLoader(
+        images,  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=EvaluationSampler(len(images), state=_position(trainer)),
+        **_loader_options(machine),
+    )
+
+
+def _position(trainer: Trainer) -> Callable[[], SamplerState]:
+    """The position of this process in the run, called when an epoch starts.
+
+    `processed` and not `current_epoch`: right after a checkpoint is loaded only the former knows.
+    """
+
+    def position() -> SamplerState:
+        loop = trainer.fit_loop
+        epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+        # saved within an epoch: its counters are loaded before the first batch is
+        within = loop.epoch_loop.batch_progress.current
+        done: int = within.processed if loop.restarting else 0  # type: ignore[attr-defined]
+        return SamplerState(epoch, trainer.global_rank, trainer.world_size, done)
+
+    return position
+
+
+def _loader_options(machine: MachineConfig) -> dict[str, Any]:
+    workers = machine.workers
+    if workers is None:
+        workers = min(8, max(0, usable_cores() // machine.devices - 1))
+    return {
+        "num_workers": workers,
+        "worker_init_fn": ignore_signals,
+        "persistent_workers": workers > 0,
+        "pin_memory": torch.cuda.is_available() and machine.device in ("auto", "cuda"),
+    }

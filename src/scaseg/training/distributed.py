@@ -1,4 +1,4 @@
-"""Several processes as one: what they agree on, and that none outlives the others."""
+"""Several processes of one run: what they agree on, and that none outlives the others."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-PERIOD = 0.5  # seconds between looks
-LAST_WORDS = 30  # seconds that a process may take to end
+PERIOD = 0.5  # seconds between checks
+GRACE = 30  # seconds that the first process may take to end
 
 
-def agree(trainer: Trainer, *numbers: int) -> list[int]:
-    """The largest of each number over all processes, which must all ask at the same moment."""
+def is_rank_zero() -> bool:
+    """Whether this process is the one that writes files and messages."""
+    return getattr(rank_zero_only, "rank", None) in (None, 0)  # Lightning reads the launcher's
+
+
+def all_reduce_max(trainer: Trainer, *numbers: int) -> list[int]:
+    """Return the largest of each number over all processes; all must call at the same point."""
     if trainer.world_size == 1:
         return list(numbers)
-    there = torch.tensor(numbers, device=trainer.strategy.root_device)
-    torch.distributed.all_reduce(there, torch.distributed.ReduceOp.MAX)
-    return [int(number) for number in there.tolist()]
+    tensor = torch.tensor(numbers, device=trainer.strategy.root_device)
+    torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
+    return [int(number) for number in tensor.tolist()]
 
 
-def gather(trainer: Trainer, names: list[str]) -> list[str]:
-    """The names of all processes, which must all ask at the same moment."""
+def all_gather_names(trainer: Trainer, names: list[str]) -> list[str]:
+    """Return the names of all processes; all must call at the same point."""
     if trainer.world_size == 1:
         return names
     found: list[list[str]] = [[] for _ in range(trainer.world_size)]
@@ -35,11 +42,11 @@ def gather(trainer: Trainer, names: list[str]) -> list[str]:
     return [name for names in found for name in names]
 
 
-class AgreedError(ArithmeticError):
-    """A fault that all processes have found together: the first one says it for all."""
+class SharedError(ArithmeticError):
+    """An error that all processes raise at the same point: the first one reports it for all."""
 
 
-class WatchProcesses(Callback):
+class ProcessWatchdog(Callback):
     """End all processes of a run when one is lost: a collective would wait for it for ever.
 
     The first process watches those that it has started, they watch it.
@@ -50,10 +57,11 @@ class WatchProcesses(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._over.clear()
-        if trainer.is_global_zero and _started(trainer):
-            self._start(self._watch_started, trainer)
-        elif trainer.global_rank != 0:
-            self._start(self._watch_parent, os.getppid())
+        parent = os.getppid()
+        if trainer.is_global_zero and _children(trainer):
+            self._start(lambda: exit_if_child_lost(trainer, seconds=0))
+        elif not trainer.is_global_zero:
+            self._start(lambda: os._exit(1) if os.getppid() != parent else None)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._over.set()
@@ -64,51 +72,46 @@ class WatchProcesses(Callback):
         if trainer.is_global_zero:  # the others may have found the same, and end as well
             self._over.set()
 
-    def _start(self, watch: Any, whom: Any) -> None:
-        threading.Thread(target=watch, args=(whom,), daemon=True, name="watch").start()
+    def _start(self, check: Callable[[], None]) -> None:
+        def watch() -> None:
+            while not self._over.wait(PERIOD):
+                check()
 
-    def _watch_parent(self, parent: int) -> None:
-        while not self._over.wait(PERIOD):
-            if os.getppid() != parent:
-                os._exit(1)
-
-    def _watch_started(self, trainer: Trainer) -> None:
-        while not self._over.wait(PERIOD):
-            end_if_one_is_lost(trainer, seconds=0)
+        threading.Thread(target=watch, daemon=True, name="watchdog").start()
 
 
-def end_if_one_is_lost(trainer: Trainer, seconds: float) -> None:
+def exit_if_child_lost(trainer: Trainer, seconds: float) -> None:
     """End this process and all that it has started if one of those was lost or has failed.
 
     A lost one shows as a broken connection first: wait up to some seconds for its end.
     """
     limit = time.monotonic() + seconds
-    while started := _started(trainer):
-        for process in started:
+    while children := _children(trainer):
+        for process in children:
             if process.poll() not in (None, 0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
-                _give_up(process, started)
+                _exit_all(process, children)
         if time.monotonic() >= limit:
             return
         time.sleep(0.05)
 
 
-def end_with_the_first(trainer: Trainer, fault: Exception) -> None:
-    """End without a word if this process has only lost the first one, which says why it ends."""
-    if trainer.global_rank == 0 or not re.search("gloo|NCCL|[Cc]onnection", str(fault)):
+def exit_if_parent_lost(trainer: Trainer, error: Exception) -> None:
+    """End silently if this process has only lost the first one, which reports why it ended."""
+    if trainer.is_global_zero or not re.search("gloo|NCCL|[Cc]onnection", str(error)):
         return
-    parent, limit = os.getppid(), time.monotonic() + LAST_WORDS
+    parent, limit = os.getppid(), time.monotonic() + GRACE
     while time.monotonic() < limit and os.getppid() == parent:
         time.sleep(0.05)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _started(trainer: Trainer) -> list[Any]:
+def _children(trainer: Trainer) -> list[Any]:
     return getattr(trainer.strategy.launcher, "procs", [])
 
 
-def _give_up(lost: Any, started: list[Any]) -> None:
-    for process in started:
+def _exit_all(lost: Any, children: list[Any]) -> None:
+    for process in children:
         if process.poll() is None:
             process.kill()
     if lost.returncode < 0:  # one that failed has said why

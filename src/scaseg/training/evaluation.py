@@ -1,71 +1,131 @@
-"""Judging a model: the paper's three metrics over a split, in one process or several."""
+"""Evaluation: the paper's three metrics of a model over a split, in one process or several."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pytorch_lightning import Callback, Trainer
 
+from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import quick_check
 from scaseg.data.validation.require import Part, require_sound
+from scaseg.errors import UserError, located
 from scaseg.inference.test_time import TestTimeAugmentation
+from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import CONFIG
 from scaseg.metrics import ConfusionMatrix, Scores
+from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
+from scaseg.plots.figures import write_evaluation
+from scaseg.progress import Progress, progress_bar
+from scaseg.training.data import evaluation_loader, evaluation_split
+from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule
-from scaseg.training.trainer import (
-    build_trainer,
-    evaluation_loader,
-    one_line_faults,
-    quiet_lightning,
-)
+from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
 
 Check = Literal["all", "quick", "none"]
-MOST_SAID = 300  # characters of settings in a message: longer ones are cut short
+MOST_SETTINGS = 300  # characters of settings in a message
 MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics, what they were computed from, and how many photographs that was."""
+    """Metrics, the confusion matrix that they come from, and the number of images."""
 
     scores: Scores
     confusion: ConfusionMatrix
     images: int
+    classes: tuple[str, ...]
 
-    def to_dict(self, classes: tuple[str, ...]) -> dict[str, Any]:
-        """What --json prints, in percent; null for a class that does not occur."""
-        return {
-            **{name: _number(value) for name, value in self.scores.summary().items()},
-            "per_class": {
-                name: {"accuracy": _number(100 * accuracy), "IoU": _number(100 * iou)}
-                for name, accuracy, iou in zip(
-                    classes, self.scores.accuracies, self.scores.ious, strict=True
-                )
-            },
-            "images": self.images,
+    def to_dict(self) -> dict[str, Any]:
+        """Return what --json prints, in percent; None for a class that does not occur."""
+        names = ("accuracy", "IoU")
+        shares = zip(self.scores.accuracies, self.scores.ious, strict=True)
+        per_class = {
+            name: {key: _number(100 * share) for key, share in zip(names, pair, strict=True)}
+            for name, pair in zip(self.classes, shares, strict=True)
         }
+        summary = {name: _number(value) for name, value in self.scores.summary().items()}
+        return {**summary, "per_class": per_class, "images": self.images}
+
+    def table(self) -> str:
+        """Return all metrics in percent as text."""
+        return self.scores.table(self.classes)
 
 
-def check_images(
+def evaluate(
+    model: Segmenter | str | Path,
+    data: SegmentationDataset | str | Path | None = None,
+    *,
+    split: str | None = None,
+    tta: TestTimeAugmentation | None = None,
+    machine: MachineConfig | None = None,
+    overrides: Mapping[str, str] | None = None,
+    check: Check | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+) -> Evaluation:
+    """Count a model's predictions against the labels, at the labels' own resolution.
+
+    model: a Segmenter, a folder, or the name of a built-in one; its mode and device are left as
+    they were. data: a dataset, or a folder whose labels are read as in the model's training (None:
+    the data of its training), with overrides such as {"data.ignore_index": "0"}. split: test, else
+    val, else what training held out; or all. check: see `check_data` (None: as data.check says).
+    out: a folder for pictures and confusion.csv. With several devices, every process returns the
+    same numbers as one process would.
+    """
+    if not isinstance(model, Segmenter):
+        with located("--model"):
+            model = load_model(model)
+    quiet = quiet or not is_rank_zero()
+    notes = []
+    if isinstance(data, SegmentationDataset):
+        dataset, machine, check = data, machine or MachineConfig(device="cpu"), check or "all"
+    else:
+        config = data_config(model, None if data is None else str(data))
+        run = load_recipe(None, dict(overrides or {}), data=config)
+        if run.data.root is None and not run.data.is_generated:
+            raise UserError("--data", "nothing", "give the folder of photographs and labels")
+        machine, check = machine or run.machine, check or run.data.check
+        choose_accelerator(machine)
+        dataset, description = evaluation_split(run.data, split, trained_on=trained_on(model))
+        notes.append(f"{len(dataset)} photographs: {description}")
+    if (note := _unnamed_classes(model, dataset)) is not None:
+        notes.append(f"note: {note}")
+    # an `out` that cannot be written is refused now, not after the work
+    with nullcontext() if out is None or not is_rank_zero() else folder_lock(Path(out)):
+        for note in () if quiet else notes:
+            print(note, file=sys.stderr)
+        with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:
+            check_data(model, dataset, check, progress=progress)
+        with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
+            result = _count(model, dataset, machine, tta, progress)
+        if out is not None and is_rank_zero():
+            write_evaluation(result.confusion, result.classes, Path(out))
+    return result
+
+
+def check_data(
     model: Segmenter,
     dataset: SegmentationDataset,
     check: Check = "all",
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Refuse data that a model cannot be judged by, before any of them is: ValueError says why.
+    """Refuse data that a model cannot be evaluated on, before the first image.
 
-    check: every file is read (and remembered as long as none is touched), headers and a few label
-    maps, or none of them. The model's classes hold where the data name none.
+    check: "all" reads every file (unless that has been done before), "quick" headers and a few
+    label maps, "none" only compares classes. The model's classes hold where the data name none.
     """
     _check_classes(model, dataset)
     if isinstance(dataset, PairedDataset) and check == "quick":
@@ -75,72 +135,62 @@ def check_images(
         require_sound([part], trained_on=False, progress=progress)
 
 
-def evaluate(
+def _count(
     model: Segmenter,
     dataset: SegmentationDataset,
-    *,
-    test_time: TestTimeAugmentation | None = None,
-    machine: MachineConfig | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    check: Check = "all",
+    machine: MachineConfig,
+    tta: TestTimeAugmentation | None,
+    progress: Progress,
 ) -> Evaluation:
-    """Count a model's predictions against the truth, at the labels' own resolution.
-
-    The model's mode and device are left as they were. With several devices, every process returns
-    the same numbers as one process would. check: see check_images.
-    """
-    machine = machine or MachineConfig(device="cpu")
-    check_images(model, dataset, check)
-    task = SegmentationModule(model, TrainingConfig(class_weights="none"), test_time=test_time)
-    modes, device = [module.training for module in model.modules()], next(model.parameters()).device
+    module = SegmentationModule(model, TrainingConfig(class_weights="none"), tta=tta)
+    modes, device = [one.training for one in model.modules()], next(model.parameters()).device
     with quiet_lightning():
-        callbacks: list[Callback] = [] if progress is None else [_Progress(progress, len(dataset))]
-        trainer = build_trainer(machine, callbacks=callbacks, logger=False)
+        trainer = build_trainer(
+            machine, callbacks=[_Progress(progress, len(dataset))], logger=False
+        )
         loader = evaluation_loader(dataset, machine, trainer)
         try:
-            with one_line_faults(trainer, lambda: "evaluating"):
-                trainer.validate(task, loader, verbose=False)
+            with work_errors(trainer, lambda: "evaluating"):
+                trainer.validate(module, loader, verbose=False)
         finally:
             model.to(device)
-            for module, mode in zip(model.modules(), modes, strict=True):
-                module.training = mode  # each its own: some may be frozen
-    assert task.scores is not None
-    return Evaluation(task.scores, task.confusion, len(dataset))
+            for one, mode in zip(model.modules(), modes, strict=True):
+                one.training = mode  # each its own: some may be frozen
+    assert module.scores is not None
+    return Evaluation(module.scores, module.confusion, len(dataset), model.config.classes)
 
 
 class _Progress(Callback):
-    """Tell how many photographs are done, over all processes."""
+    """Report how many images are done, over all processes."""
 
-    def __init__(self, hear: Callable[[int, int], None], total: int) -> None:
-        self.hear = hear
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress = progress
         self.total = total
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
         if trainer.is_global_zero:
             done = trainer.validate_loop.batch_progress.current.ready * trainer.world_size
-            self.hear(min(done, self.total), self.total)
+            self.progress(min(done, self.total), self.total)
 
 
-def data_of(model: Segmenter, root: str | None) -> DataConfig:
-    """How the labels of a model's own data are read, for data of the same kind elsewhere."""
-    try:
+def data_config(model: Segmenter, root: str | None = None) -> DataConfig:
+    """Return how the labels of a model's training were read, for data at `root` (None: there)."""
+    with located(f"--model: {CONFIG}"):
         config = model.config.trained_on()
-    except ValueError as fault:
-        raise ValueError(f"--model: {CONFIG}: {fault}") from fault
     return replace(config, root=root if root is not None else config.root)
 
 
 def trained_on(model: Segmenter) -> str | None:
-    """Where the photographs of a model's training lie; None where nobody knows."""
-    config = data_of(model, None)
+    """Return the folder of the images that a model was trained on; None where it is unknown."""
+    config = data_config(model)
     return "generated scenes" if config.is_generated else config.root  # the former: no folder
 
 
-def unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | None:
+def _unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | None:
     """Say which classes the labels of data that name none are taken for.
 
-    None where nothing is to be said: the data name some, are those of the training, or the model's
-    own classes have only numbers.
+    None where that is no news: the data name some, are those of the training, or the model's own
+    classes have only numbers.
     """
     root, trained, own = dataset.root, trained_on(model), model.config.classes
     if dataset.classes is not None or root is None:
@@ -159,44 +209,37 @@ def _check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
     if theirs is None:
         dataset.classes = own
     elif theirs != own:
-        place, mine, other = next(
-            (index, *pair)
-            for index, pair in enumerate(
-                zip([*own, *("",) * len(theirs)], [*theirs, *("",) * len(own)], strict=False)
-            )
-            if pair[0] != pair[1]
+        pairs = zip([*own, *("",) * len(theirs)], [*theirs, *("",) * len(own)], strict=False)
+        index, (mine, other) = next((i, pair) for i, pair in enumerate(pairs) if len(set(pair)) > 1)
+        counts = f"{len(theirs)} and {len(own)} classes"
+        plain = (  # the values on disk are the classes, so that a label map can name them
+            isinstance(dataset, PairedDataset)
+            and not dataset.label_map
+            and not dataset.reduce_zero_label
+            and dataset.ignore_index == IGNORE
         )
-        raise ValueError(
-            f"{dataset.root}: class {place} is {other!r}, the model's is {mine!r} ({len(theirs)} "
-            f"and {len(own)} classes); give data with the model's classes in their order, or bring "
-            f"theirs there: {_mapping(theirs, own, plain=_is_plain(dataset))}"
+        raise UserError(
+            str(dataset.root),
+            f"class {index} is {other!r}, the model's is {mine!r} ({counts})",
+            "give data with the model's classes in their order, or map theirs: "
+            f"{_mapping(theirs, own, plain=plain)}",
         )
 
 
 def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = True) -> str:
-    r"""The settings that read other data as a model's classes: those of equal names, to begin with.
+    r"""Return settings that read other data as a model's classes: those of equal names at least.
 
     >>> _mapping(("road", "car"), ("sky", "road"))
     '--data.classes \'["sky", "road"]\' --data.label_map \'{0: 1, 1: 255}\' (255: does not count)'
     """
     places = {name.casefold(): index for index, name in enumerate(own)}
-    values = {index: places.get(name.casefold(), IGNORE) for index, name in enumerate(theirs)}
-    classes, values_said = json.dumps(own, ensure_ascii=False), str(values)
-    if len(classes) + len(values_said) > MOST_SAID:
+    values = str({i: places.get(name.casefold(), IGNORE) for i, name in enumerate(theirs)})
+    classes = json.dumps(own, ensure_ascii=False)
+    if len(classes) + len(values) > MOST_SETTINGS:
         classes, plain = "[...]", False
     if not plain:
-        values_said = "{value: class, ...}"
-    return f"--data.classes '{classes}' --data.label_map '{values_said}' ({IGNORE}: does not count)"
-
-
-def _is_plain(dataset: SegmentationDataset) -> bool:
-    """Whether the values on disk are the classes, so that one can be told from the other."""
-    return (
-        isinstance(dataset, PairedDataset)
-        and not dataset.label_map
-        and not dataset.reduce_zero_label
-        and dataset.ignore_index == IGNORE
-    )
+        values = "{value: class, ...}"
+    return f"--data.classes '{classes}' --data.label_map '{values}' ({IGNORE}: does not count)"
 
 
 def _number(value: float) -> float | None:

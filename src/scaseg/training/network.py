@@ -1,4 +1,4 @@
-"""The network that a run starts with: built from the seed, its backbone loaded, its head scaled."""
+"""The network that a run starts with: built from the seed, backbone loaded, head calibrated."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
 from scaseg.data.loading import TrainingDataset
 from scaseg.data.sample import collate
+from scaseg.errors import UserError, WorkError, located
 from scaseg.models.build import build_model, check_model
 from scaseg.models.pretrained import check_source, load_pretrained
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
-from scaseg.training.calibration import calibrate
-from scaseg.training.data import RunData
-from scaseg.training.trainer import WorkError
+from scaseg.training.data import TrainingData
 
 CALIBRATION_IMAGES = 4
+# the sum of all squared outputs of a neuron: 0.7 each where there are 1024, 0.35 where 4096
+SQUARES = 512
 
 
 def check_network(run: RunConfig, *, is_fresh: bool = True) -> None:
-    """Refuse what cannot be built before the data are looked at, which may take minutes."""
-    try:
+    """Refuse what cannot be built before the data are checked, which may take minutes."""
+    with located("model", "."):
         check_model(_model_config(run, ("any",)))
-    except ValueError as fault:
-        raise ValueError(f"model.{fault}") from fault
     if is_fresh and run.model.backbone_weights is not None:
         check_source(run.model.backbone, run.model.backbone_weights)
 
@@ -50,49 +50,70 @@ def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> Mode
 
 
 def build_network(
-    run: RunConfig, data: RunData, say: Callable[[str], None], *, is_fresh: bool = True
+    run: RunConfig, data: TrainingData, log: Callable[[str], None], *, is_fresh: bool = True
 ) -> tuple[Segmenter, bool]:
-    """Build the network from the seed and load what it starts from; say if its head is fresh.
+    """Build the network from the seed and load its backbone; True where the head is fresh.
 
     is_fresh=False: its weights come from a training state, and nothing else is loaded.
     """
     palette = run.model.palette if run.model.palette is not None else data.train.palette
-    try:
+    with located("model", "."):
         config = _model_config(run, data.classes, palette=palette, training={"recipe": asdict(run)})
         torch.manual_seed(run.training.seed)
         model = build_model(config)
-    except ValueError as fault:
-        raise ValueError(f"model.{fault}") from fault
     if not is_fresh:
         return model, False
     source = run.model.backbone_weights
     if source is None:
         if BACKBONES[run.model.backbone].hub is not None:
-            say("the backbone starts from random weights; --backbone-weights imagenet gives more")
+            log("the backbone starts from random weights; --backbone-weights imagenet gives more")
         return model, True
     try:
         loaded = load_pretrained(model, run.model.backbone, source)
-    except OSError as fault:
-        raise ValueError(str(fault)) from fault
+    except OSError as error:
+        raise UserError("model.backbone_weights", str(error)) from error
     in_head = [name for name in loaded if name.startswith("head.")]
-    said = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
-    say(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{said}")
+    head = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
+    log(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{head}")
     return model, not in_head
 
 
+@torch.no_grad()
 def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> None:
-    """Show the head a few training images, spread over the data, where it will train."""
+    """Scale a fresh head's weights, layer by layer, by its outputs on a few training images.
+
+    A head with random weights behind a trained backbone gets features of any size, through windows
+    of which much lies beyond the edge of the map. Its outputs then start several times too small,
+    and at the paper's rates the first epochs go by without learning. So each layer is scaled once
+    (as in Mishkin and Matas, "All you need is a good init"). Not to a deviation of 1: a step moves
+    scores by the rate times the sum of all squared features, so a wide layer must have smaller
+    ones, or the paper's rates diverge. A layer whose outputs are all 0 is left as it is.
+    """
     count = min(len(examples), CALIBRATION_IMAGES)
-    chosen = [index * len(examples) // count for index in range(count)]
+    chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
     # each process on the device that it will train on
-    model.to(
-        torch.device(device, int(os.environ.get("LOCAL_RANK", 0))) if device == "cuda" else device
-    )
+    place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
+    was_training = model.training
+    model.to(place).eval()
     try:
-        calibrate(model, collate([examples[0, index] for index in chosen]))
-    except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
-        said = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise WorkError(f"a first look at the training images: {said}; try smaller ones") from fault
+        batch = collate([examples[0, index] for index in chosen])
+        for layer in (model.head.fc6, model.head.fc7):
+            assert isinstance(layer, nn.Conv2d)
+            sizes: list[Tensor] = []
+            handle = layer.register_forward_hook(
+                lambda module, inputs, output, sizes=sizes: sizes.append(output.float().std())
+            )
+            try:
+                model(batch.images.to(place), batch.sizes.to(place))
+            finally:
+                handle.remove()
+            size = float(sizes[0])
+            if 0 < size < float("inf"):
+                layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / size
+    except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WorkError("calibrating the head", problem, "use smaller images") from error
+    model.train(was_training)
 
 
 def has_frozen_norms(run: RunConfig) -> bool:

@@ -1,35 +1,48 @@
-"""One training run, from its description to a folder with a model in it."""
+"""One training run, from a recipe to a folder with a model in it: scaseg.train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback, Trainer
+from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.config.recipe import save_recipe
+from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.config.run import RunConfig
-from scaseg.data.loading import TrainingDataset
+from scaseg.data.build import build_transforms
+from scaseg.data.loading import Samples, TrainingDataset
 from scaseg.data.transforms import Transform
+from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers
 from scaseg.io.lock import folder_lock
 from scaseg.io.table import Row, read_rows
+from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.checkpoint import CONFIG, read_weights, save_pretrained
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.figures import write_curve
 from scaseg.training.build import build_loggers, check_training
-from scaseg.training.callbacks import EMA, MetricsTable
+from scaseg.training.callbacks import MetricsTable, ProgressDisplay
 from scaseg.training.checkpoint_io import StateFiles, has_state
-from scaseg.training.checkpoints import KeepBest, KeepLast
-from scaseg.training.data import RunData, class_weights, open_data
+from scaseg.training.checkpoints import BestCheckpoint, LastCheckpoint
+from scaseg.training.data import (
+    TrainingData,
+    cached,
+    class_weights,
+    evaluation_loader,
+    open_data,
+    training_loader,
+)
+from scaseg.training.distributed import is_rank_zero
+from scaseg.training.ema import EMA
 from scaseg.training.module import SegmentationModule
 from scaseg.training.network import build_network, calibrate_head, check_network, has_frozen_norms
-from scaseg.training.progress import ProgressDisplay
 from scaseg.training.run_folder import (
     BEST,
     CURVE,
@@ -39,126 +52,235 @@ from scaseg.training.run_folder import (
     PER_CLASS,
     PIXELS,
     RECIPE,
+    TRACEBACK,
     check_run_folder,
-    open_run_folder,
+    create_run_folder,
     record_environment,
     write_json,
 )
+from scaseg.training.signals import TerminatedError
 from scaseg.training.trainer import (
-    WorkError,
     build_trainer,
-    cached,
-    check_device,
-    evaluation_loader,
-    is_first_process,
-    one_line_faults,
+    choose_accelerator,
     quiet_lightning,
-    training_examples,
-    training_loader,
+    work_errors,
 )
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
+# settings that may change when a run is resumed, perhaps on another machine
+# (not how many devices: the schedule counts their steps)
+MOVABLE = {
+    *("data.root", "training.on_nan"),
+    *("machine.device", "machine.precision", "machine.workers"),
+}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to: the model, a row of metrics an epoch, and which epoch was best."""
+    """The outcome of a run: the model, a row of metrics an epoch, and which epoch was best."""
 
     model: Segmenter
     rows: list[Row]
     best_epoch: int | None  # None: there was no validation
     folder: Path | None
 
+    def summary(self) -> str:
+        """Return the metrics of each class in the best epoch, and what to do next, as text."""
+        if self.folder is None:
+            return "one batch went through training and validation; nothing was written"
+        lines = [""]
+        if self.best_epoch:
+            rows = read_rows(self.folder / PER_CLASS)
+            best = [row for row in rows if int(row["epoch"]) == self.best_epoch]
+            shares = [[float(row[name]) / 100 for name in ("accuracy", "IoU")] for row in best]
+            lines += [class_table([row["class"] for row in best], *zip(*shares, strict=True)), ""]
+            row = next(row for row in self.rows if int(row["epoch"]) == self.best_epoch)
+            lines.append(
+                f"best epoch {self.best_epoch}: PPA/aAcc {float(row['PPA']):.1f}   "
+                f"CAA/mAcc {float(row['CAA']):.1f}   mIoU {float(row['mIoU']):.1f}"
+            )
+        root = self.model.config.trained_on().root
+        data = "" if root is None else f" --data {root}"
+        lines.append(f"model: {self.folder / MODEL}")
+        lines.append(f"next:  scaseg evaluate --model {self.folder}{data}")
+        return "\n".join(lines)
+
 
 def train(
-    run: RunConfig,
-    out: str | Path | None,
+    run: RunConfig | str | Path | None = None,
+    out: str | Path | None = None,
     *,
+    overrides: Mapping[str, Any] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     fast_dev_run: bool = False,
     quiet: bool = False,
-    say: Say | None = None,
+    log: Log | None = None,
     transforms: Sequence[Transform] | None = None,
 ) -> Result:
     """Train as a run describes, into the folder `out`; None: nothing is written.
 
-    resume continues the run that `out` holds. fast_dev_run takes one batch through training and
-    validation and writes nothing. transforms take the place of the run's augmentation
-    (scaseg.data.transforms, with Custom for others' callables). ValueError: bad input, found before
-    any epoch starts; WorkError: a fault during work.
+    run: a RunConfig, or the path or name of a recipe (None: the defaults, which are the paper's)
+    with overrides such as {"data.root": "photos", "training.epochs": 20}. resume continues the run
+    in `out`, and needs no recipe. overwrite starts over in the folder of a run. fast_dev_run takes
+    one batch through training and validation and writes nothing. log is called with lines of text;
+    by default they go to stderr, unless quiet. transforms replace the run's augmentation
+    (scaseg.data.transforms; Custom wraps those of other libraries).
+
+    UserError: bad input, found before the first epoch. WorkError: a fault during work.
     """
-    say = say if say is not None and is_first_process() else _say_nothing
     folder = None if out is None or fast_dev_run else Path(out)
-    if resume and (folder is None or not (folder / RECIPE).is_file()):
-        raise ValueError(f"--resume: {folder} holds no run; start it without --resume")
-    if folder is None or not is_first_process():
-        lock: AbstractContextManager[None] = nullcontext()
-    else:
+    if resume:
+        run = _recipe_to_resume(run, folder, overrides or {}, fresh=overwrite or fast_dev_run)
+    if not isinstance(run, RunConfig):
+        run = load_recipe(run, {key: _text(value) for key, value in (overrides or {}).items()})
+    elif overrides:
+        raise UserError("overrides", "come with a recipe", "use dataclasses.replace instead")
+    if log is None:
+        log = _discard if quiet else _to_stderr
+    writes = folder is not None and is_rank_zero()
+    session = _Session(
+        run=run,
+        folder=folder,
+        resume=resume,
+        overwrite=overwrite,
+        fast_dev_run=fast_dev_run,
+        quiet=quiet or not is_rank_zero(),
+        log=log if is_rank_zero() else _discard,
+        transforms=build_transforms(run.augment) if transforms is None else transforms,
+    )
+    try:
+        if folder is None or not writes:
+            return session.train()
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"--out: {folder} is a file; give a folder")
-        lock = folder_lock(folder)
-    with lock:
-        if folder is not None and not resume and is_first_process():
-            check_run_folder(folder, overwrite=overwrite)  # before anything is made or read
-        return _train(
-            run,
-            folder,
-            resume=resume,
-            overwrite=overwrite,
-            fast_dev_run=fast_dev_run,
-            quiet=quiet,
-            say=say,
-            transforms=transforms,
+            raise UserError("--out", f"{folder} is a file", "give a folder")
+        with folder_lock(folder):
+            if not resume:
+                check_run_folder(folder, overwrite=overwrite)  # before anything is written or read
+            return session.train()
+    except WorkError as error:
+        raise _with_traceback(error, folder) from error
+    except (KeyboardInterrupt, TerminatedError):
+        if folder is not None and writes and has_state(folder / LAST):
+            _to_stderr(f"saved; continue with: scaseg train --resume --out {folder}")
+        raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Session:
+    """A call of `train`, in a folder that is locked."""
+
+    run: RunConfig
+    folder: Path | None
+    resume: bool
+    overwrite: bool
+    fast_dev_run: bool
+    quiet: bool
+    log: Log
+    transforms: Sequence[Transform]
+
+    def train(self) -> Result:
+        run, folder = self.run, self.folder
+        check_training(run.training)
+        device = choose_accelerator(run.machine)
+        checkpoint = None
+        if self.resume and folder is not None and has_state(folder / LAST):
+            checkpoint = folder / LAST
+        check_network(run, is_fresh=checkpoint is None)
+        if self.resume and folder is not None:
+            if (folder / MODEL / CONFIG).is_file():
+                self.log(f"{folder}: this run is finished")
+                return _finished(folder)
+            read_rows(folder / METRICS, columns=COLUMNS)  # UserError where they are not ours
+            read_rows(folder / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
+            if checkpoint is None:
+                self.log(f"{folder}: nothing was saved yet; from the start")
+        # class pixels that were counted before, or by the first process
+        known = folder if self.resume or not is_rank_zero() else None
+        data = open_data(run, known, quiet=self.quiet)
+        if data.train.root is not None:  # the run may be resumed from another working folder
+            run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
+        self.log(
+            f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}"
+        )
+        model, fresh_head = build_network(run, data, self.log, is_fresh=checkpoint is None)
+        if run.training.calibrate and fresh_head:
+            calibrate_head(model, self._examples(data.train, model), device)
+        weights = class_weights(run.training, data.pixels)
+        module = SegmentationModule(
+            model,
+            run.training,
+            class_weights=weights,
+            frozen_norms=has_frozen_norms(run),
+            notify=self.log,
+        )
+        files = StateFiles()
+        if checkpoint is not None:  # before anything is written
+            for line in files.read(checkpoint, module.state_dict()):
+                self.log(line)
+        loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
+        if folder is not None and is_rank_zero():
+            self._prepare_folder(run, folder, data, weights)
+        table = MetricsTable(folder)
+        ema = None if run.training.ema is None else EMA(decay=run.training.ema)
+        best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
+        with quiet_lightning():
+            trainer = build_trainer(
+                run.machine,
+                callbacks=self._callbacks(table, ema, best, files, validates=data.val is not None),
+                files=files,
+                logger=loggers or False,
+                **self._trainer_options(),
+            )
+            examples = self._examples(cached(data.train, run, folder), model)
+            train_images, val_images = training_loader(run, examples, trainer), None
+            if data.val is not None:
+                val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
+            assert trainer.max_epochs is not None
+            steps = -(-len(train_images) // trainer.accumulate_grad_batches)
+            module.steps = max(1, trainer.max_epochs * steps)
+            module.train()  # Lightning leaves the modes as they are, and norms may be frozen
+            with work_errors(
+                trainer,
+                lambda: f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}",
+            ):
+                trainer.fit(
+                    module, train_images, val_images, ckpt_path=checkpoint, weights_only=True
+                )
+            if ema is not None:
+                ema.copy_to(module)
+        if trainer.should_stop and len(table.rows) < run.training.epochs and not self.fast_dev_run:
+            self.log(f"stopped early: no better mIoU in {run.training.early_stop} validations")
+        if folder is not None and trainer.is_global_zero:
+            try:
+                _finish(model, run, folder, best, table.rows)
+            except OSError as error:
+                raise WorkError(f"writing {folder / MODEL}", str(error)) from error
+        return Result(model.eval(), table.rows, best.epoch if best else None, folder)
+
+    def _examples(self, samples: Samples, model: Segmenter) -> TrainingDataset:
+        """Samples as this run augments and the model normalizes them."""
+        config, seed = model.config, self.run.training.seed
+        return TrainingDataset(
+            samples, self.transforms, mean=config.mean, std=config.std, seed=seed
         )
 
-
-def _train(
-    run: RunConfig,
-    folder: Path | None,
-    *,
-    resume: bool,
-    overwrite: bool,
-    fast_dev_run: bool,
-    quiet: bool,
-    say: Say,
-    transforms: Sequence[Transform] | None,
-) -> Result:
-    check_training(run.training)
-    device = check_device(run.machine)
-    goes_on = resume and folder is not None and has_state(folder / LAST)
-    check_network(run, is_fresh=not goes_on)
-    if folder is not None and resume and (folder / MODEL / CONFIG).is_file():
-        say(f"{folder}: this run is finished")
-        return _finished(folder)
-    if folder is not None and resume:
-        read_rows(folder / METRICS, columns=COLUMNS)  # ValueError where they are not ours
-        read_rows(folder / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
-    if resume and not goes_on:
-        say(f"{folder}: nothing was saved yet; from the start")
-    known = folder if resume or not is_first_process() else None
-    data = open_data(run, known, quiet=quiet or not is_first_process())
-    if data.train.root is not None:  # the run may be continued from another folder
-        run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
-    say(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
-    model, fresh_head = build_network(run, data, say, is_fresh=not goes_on)
-    if run.training.calibrate and fresh_head:
-        calibrate_head(model, training_examples(run, data.train, model.config, transforms), device)
-    weights = class_weights(run.training, data.pixels)
-    task = SegmentationModule(
-        model, run.training, class_weights=weights, frozen_norms=has_frozen_norms(run)
-    )
-    states = StateFiles()
-    checkpoint = folder / LAST if goes_on and folder is not None else None
-    if checkpoint is not None:  # before anything is written
-        for line in states.read(checkpoint, task.state_dict()):
-            say(line)
-    loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
-    if folder is not None and is_first_process():
-        _make_cache_folder(run)
-        if not resume:
-            open_run_folder(folder, overwrite=overwrite)
+    def _prepare_folder(
+        self,
+        run: RunConfig,
+        folder: Path,
+        data: TrainingData,
+        weights: tuple[float, ...] | None,
+    ) -> None:
+        if run.data.cache == "disk" and run.data.cache_dir is not None:
+            try:
+                Path(run.data.cache_dir).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                problem = f"{run.data.cache_dir} cannot be written ({error.strerror})"
+                raise UserError("data.cache_dir", problem, "give another folder") from error
+        if not self.resume:
+            create_run_folder(folder, overwrite=self.overwrite)
             save_recipe(run, folder / RECIPE)
             if data.pixels is not None:
                 pixels = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
@@ -166,121 +288,84 @@ def _train(
         for place in (folder, (folder / LAST).parent):
             remove_leftovers(place)
         record_environment(folder)
-    task.say = say
-    table = MetricsTable(folder)
-    best, callbacks = _callbacks(run, folder, table, data, states, quiet=quiet)
-    with quiet_lightning():
-        trainer = build_trainer(
-            run.machine,
-            callbacks=callbacks,
-            logger=loggers or False,
-            states=states,
-            **_options(run, fast_dev_run=fast_dev_run),
-        )
-        examples = training_examples(run, cached(data.train, run, folder), model.config, transforms)
-        _fit(trainer, task, run, examples, data, folder, checkpoint)
-        for one in callbacks:
-            if isinstance(one, EMA):
-                one.take_over(task)
-    if trainer.should_stop and len(table.rows) < run.training.epochs and not fast_dev_run:
-        say(f"stopped early: no better mIoU in {run.training.early_stop} validations")
-    if folder is not None and trainer.is_global_zero:
-        try:
-            _finish(task.model, run, folder, best, table.rows)
-        except OSError as fault:
-            raise WorkError(f"writing {folder / MODEL}: {fault}") from fault
-    return Result(task.model.eval(), table.rows, best.epoch if best else None, folder)
 
-
-def _fit(
-    trainer: Trainer,
-    task: SegmentationModule,
-    run: RunConfig,
-    examples: TrainingDataset,
-    data: RunData,
-    folder: Path | None,
-    checkpoint: Path | None,
-) -> None:
-    train_images = training_loader(run, examples, trainer)
-    val_images = None
-    if data.val is not None:
-        val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
-    assert trainer.max_epochs is not None
-    batches = -(-len(train_images) // trainer.accumulate_grad_batches)
-    task.steps = max(1, trainer.max_epochs * batches)
-    task.train()  # Lightning leaves the modes as they are, and norms may be frozen
-    with one_line_faults(
-        trainer, lambda: f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"
-    ):
-        trainer.fit(task, train_images, val_images, ckpt_path=checkpoint, weights_only=True)
-
-
-def _options(run: RunConfig, *, fast_dev_run: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "max_epochs": run.training.epochs,
-        "accumulate_grad_batches": run.training.accumulate,
-        "gradient_clip_val": run.training.gradient_clip,
-        "check_val_every_n_epoch": run.training.validate_every,
-        "log_every_n_steps": 10,
-        # all batches of one size: let cuDNN look for the fastest algorithm once
-        "benchmark": run.augment.crop is not None or run.augment.fit is not None,
-    }
-    if fast_dev_run:
-        options.update(max_epochs=1, limit_train_batches=1, limit_val_batches=1)
-    return options
-
-
-def _callbacks(
-    run: RunConfig,
-    folder: Path | None,
-    table: MetricsTable,
-    data: RunData,
-    states: StateFiles,
-    *,
-    quiet: bool,
-) -> tuple[KeepBest | None, list[Callback]]:
-    """The order matters: the row of an epoch is written before it is shown and saved."""
-    callbacks: list[Callback] = [table]
-    mean = None
-    if run.training.ema is not None:
-        mean = EMA(decay=run.training.ema)
-        callbacks.append(mean)
-    if not quiet:
-        callbacks.append(ProgressDisplay(table))
-    best = None
-    if data.val is not None:
-        if folder is not None:
-            best = KeepBest(folder, mean)
-            callbacks.append(best)
-        if run.training.early_stop is not None:
-            callbacks.append(
-                EarlyStopping(
-                    "val/mIoU",
-                    mode="max",
-                    patience=run.training.early_stop,
-                    check_on_train_epoch_end=False,  # before the state is saved, which must know
-                )
+    def _callbacks(
+        self,
+        table: MetricsTable,
+        ema: EMA | None,
+        best: BestCheckpoint | None,
+        files: StateFiles,
+        *,
+        validates: bool,
+    ) -> list[Callback]:
+        """The order matters: the row of an epoch is written before it is shown and saved."""
+        config = self.run.training
+        callbacks: list[Callback | None] = [table, ema]
+        callbacks += [None if self.quiet else ProgressDisplay(table), best]
+        if validates and config.early_stop is not None:
+            # before the state is saved, which must know: not at the end of the training epoch
+            stop = EarlyStopping(
+                "val/mIoU",
+                mode="max",
+                patience=config.early_stop,
+                check_on_train_epoch_end=False,
             )
-    if folder is not None:
-        every, minutes = run.training.checkpoint_every, run.training.checkpoint_minutes
-        callbacks.append(KeepLast(folder, states, every=every, minutes=minutes))
-    return best, callbacks
+            callbacks.append(stop)
+        if self.folder is not None:
+            every, minutes = config.checkpoint_every, config.checkpoint_minutes
+            callbacks.append(LastCheckpoint(self.folder, files, every=every, minutes=minutes))
+        return [callback for callback in callbacks if callback is not None]
+
+    def _trainer_options(self) -> dict[str, Any]:
+        config, augment = self.run.training, self.run.augment
+        options: dict[str, Any] = {
+            "max_epochs": config.epochs,
+            "accumulate_grad_batches": config.accumulate,
+            "gradient_clip_val": config.gradient_clip,
+            "check_val_every_n_epoch": config.validate_every,
+            "log_every_n_steps": 10,
+            # all batches of one size: let cuDNN search for the fastest algorithm once
+            "benchmark": augment.crop is not None or augment.fit is not None,
+        }
+        if self.fast_dev_run:
+            options.update(max_epochs=1, limit_train_batches=1, limit_val_batches=1)
+        return options
 
 
-def _make_cache_folder(run: RunConfig) -> None:
-    """Refuse a place where no cache can be before the run folder has anything in it."""
-    if run.data.cache == "disk" and run.data.cache_dir is not None:
-        try:
-            Path(run.data.cache_dir).mkdir(parents=True, exist_ok=True)
-        except OSError as fault:
-            raise ValueError(
-                f"data.cache_dir: {run.data.cache_dir} cannot be written ({fault.strerror}); give "
-                "another folder"
-            ) from fault
+def _recipe_to_resume(
+    run: RunConfig | str | Path | None,
+    folder: Path | None,
+    overrides: Mapping[str, Any],
+    *,
+    fresh: bool,
+) -> RunConfig | Path:
+    """Return the run that a folder holds; UserError where something would change it halfway."""
+    if fresh or isinstance(run, (str, Path)):
+        raise UserError("--resume", "comes with --out alone", "the rest is in the run folder")
+    for key in overrides:
+        if key not in MOVABLE:
+            raise UserError(f"--{key}", "cannot change in a run that is resumed", "leave it out")
+    if folder is None or not (folder / RECIPE).is_file():
+        problem = f"{folder} has no run ({RECIPE})"
+        raise UserError("--resume", problem, "start it without --resume")
+    return folder / RECIPE if run is None else run
+
+
+def _with_traceback(error: WorkError, folder: Path | None) -> WorkError:
+    """Keep the traceback in the run folder, and say so."""
+    if folder is None or not folder.is_dir():
+        return error
+    path = folder / TRACEBACK
+    try:
+        path.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:  # a full disk must not hide what went wrong
+        return error
+    remedy = f"{error.remedy}; " if error.remedy else ""
+    return WorkError(error.place, error.problem, f"{remedy}details in {path}")
 
 
 def _finished(folder: Path) -> Result:
-    """What a run that is over came to, from its folder."""
+    """The result of a run that is over, from its folder."""
     model = load_model(folder / MODEL)
     rows = read_rows(folder / METRICS, columns=COLUMNS)
     record = model.config.training.get("validation")
@@ -290,7 +375,7 @@ def _finished(folder: Path) -> Result:
 
 
 def _finish(
-    model: Segmenter, run: RunConfig, folder: Path, best: KeepBest | None, rows: list[Row]
+    model: Segmenter, run: RunConfig, folder: Path, best: BestCheckpoint | None, rows: list[Row]
 ) -> None:
     """Write the final model: the best by validation, or the last where there was none."""
     chosen: Row = rows[-1] if rows else {}
@@ -307,5 +392,13 @@ def _finish(
         write_curve(rows, folder / CURVE)
 
 
-def _say_nothing(line: str) -> None:
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _discard(line: str) -> None:
     pass

@@ -4,7 +4,7 @@ RUN/recipe.yaml        the run, every key
 RUN/environment.json   versions, machine, git revision, command
 RUN/class_pixels.json  labelled pixels of each class in the training images
 RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class; curve.png
-RUN/checkpoints/       last.safetensors to continue from, previous.safetensors in case that is
+RUN/checkpoints/       last.safetensors to resume from, previous.safetensors in case that is
                        damaged, best/ the best model so far
 RUN/model/             the final model, for load_model, evaluate, predict
 """
@@ -25,106 +25,98 @@ from pathlib import Path
 from typing import Any
 
 import scaseg
+from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER, whole_file
 from scaseg.io.lock import LOCK
 from scaseg.io.model_folder import BEST as BEST
 from scaseg.io.model_folder import MODEL as MODEL
 from scaseg.io.model_folder import RECIPE as RECIPE
 
-ENVIRONMENT, PIXELS = "environment.json", "class_pixels.json"
+ENVIRONMENT, PIXELS, TRACEBACK = "environment.json", "class_pixels.json", "traceback.txt"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
 LAST = Path("checkpoints/last.safetensors")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
-OURS = {RECIPE, ENVIRONMENT, PIXELS, METRICS, PER_CLASS, CURVE, "checkpoints", "model", "cache"}
-OURS |= {"traceback.txt", "tensorboard", "csv"}
+OURS = {RECIPE, ENVIRONMENT, PIXELS, TRACEBACK, METRICS, PER_CLASS, CURVE}
+OURS |= {"checkpoints", "model", "cache", "tensorboard", "csv"}
 
 
 def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
-    """Name what a folder for a new run holds; ValueError where something would be lost."""
+    """Return the names in a folder for a new run; UserError where something would be lost."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out: {folder} is a file; give a folder")
-    there = sorted(_holds(folder)) if folder.is_dir() else []
-    if there and not overwrite:
-        what = "a run" if RECIPE in there else "files"
-        raise ValueError(
-            f"--out: {folder} holds {what} already; use --resume to continue, --overwrite to start "
-            "over, or another folder"
+        raise UserError("--out", f"{folder} is a file", "give a folder")
+    names = sorted(_contents(folder)) if folder.is_dir() else []
+    if names and not overwrite:
+        what = "a run" if RECIPE in names else "files"
+        raise UserError(
+            "--out",
+            f"{folder} holds {what} already",
+            "use --resume to continue, --overwrite to start over, or another folder",
         )
-    if there and RECIPE not in there:
-        raise ValueError(f"--out: {folder} holds {there[0]}, and no run; give another folder")
-    return there
+    if names and RECIPE not in names:
+        raise UserError("--out", f"{folder} holds {names[0]}, and no run", "give another folder")
+    return names
 
 
-def _holds(folder: Path) -> Iterator[str]:
-    """What is in a folder, but for what a run that was killed before it began leaves behind."""
+def _contents(folder: Path) -> Iterator[str]:
+    """What is in a folder, except for what a run that was killed before it began leaves behind."""
     for path in folder.iterdir():
         is_empty = path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
         if not (is_empty or path.name == LOCK or path.name.startswith(LEFTOVER)):
             yield path.name
 
 
-def open_run_folder(folder: Path, *, overwrite: bool) -> None:
-    """Make a folder for a new run, and take an old run out of it."""
+def create_run_folder(folder: Path, *, overwrite: bool) -> None:
+    """Create the folder of a new run, and remove an old run from it."""
     for name in check_run_folder(folder, overwrite=overwrite):
         path = folder / name
         if name in OURS:  # only what a run wrote: a user's notes stay
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
         (folder / LAST).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise ValueError(
-            f"--out: {folder} cannot be made ({fault.strerror}); give another folder"
-        ) from fault
+    except OSError as error:
+        problem = f"{folder} cannot be created ({error.strerror})"
+        raise UserError("--out", problem, "give another folder") from error
 
 
-def environment() -> dict[str, Any]:
-    """Say with what and where a run was made."""
+def record_environment(folder: Path) -> None:
+    """Add this session's versions, machine and command to environment.json."""
     import torch
 
-    return {
+    path = folder / ENVIRONMENT
+    sessions = []
+    if path.is_file():
+        with suppress(ValueError, KeyError, TypeError):  # torn or foreign: started anew
+            sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    session = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "scaseg": scaseg.__version__,
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": versions,
         "platform": platform.platform(),
         "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "git": {
-            "scaseg": _revision(Path(__file__).parent),
-            "working folder": _revision(Path.cwd()),
+            "scaseg": _git_revision(Path(__file__).parent),
+            "working folder": _git_revision(Path.cwd()),
         },
     }
-
-
-def record_environment(folder: Path) -> None:
-    """Add this session to what the run folder knows of its environments."""
-    path = folder / ENVIRONMENT
-    sessions = []
-    if path.is_file():
-        with suppress(
-            ValueError, KeyError, TypeError
-        ):  # a torn or foreign file is no reason not to train
-            sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
-    write_json(path, {"sessions": [*sessions, environment()]})
+    write_json(path, {"sessions": [*sessions, session]})
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people, whole or not at all."""
+    """Write indented JSON, whole or not at all."""
     with whole_file(path) as temporary:
         text = json.dumps(value, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _revision(folder: Path) -> str | None:
+def _git_revision(folder: Path) -> str | None:
     """The git revision of a folder, marked where it was changed since; None outside git."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40"]
     try:

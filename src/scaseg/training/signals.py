@@ -1,4 +1,7 @@
-"""Signals that end a run: heard at once, obeyed when the step is done and the state is saved."""
+"""Signals that end a run: obeyed once the current step is done and the state is saved.
+
+Lightning's own SIGTERM handling ends after a batch without saving, and it leaves Ctrl-C alone.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class TerminatedError(SystemExit):
-    """The run was told to end (SIGTERM), and has saved its state; the exit code is 143."""
+    """The run received SIGTERM and saved its state; the exit code is 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
 
 
-def leave_signals(worker: int) -> None:
-    """Leave signals to the process that a loader's worker works for, and that ends it.
+def ignore_signals(worker: int) -> None:
+    """Ignore signals in a loader's worker; the process that it works for ends it.
 
     Supervisors send SIGTERM, and terminals Ctrl-C, to a whole group: without its workers a run
     could not finish the step that it wants to save.
@@ -29,34 +32,35 @@ def leave_signals(worker: int) -> None:
 
 
 class Signals:
-    """What the run was told by the system since it started; a second Ctrl-C is obeyed at once."""
+    """Records signals instead of obeying them, except for a second Ctrl-C."""
 
     def __init__(self) -> None:
-        self.heard = 0
-        self._before: dict[int, Any] = {}
+        self.received = 0
+        self._previous: dict[int, Any] = {}
 
-    def listen(self) -> None:
-        """Take over from whoever listens now; only a main thread can."""
+    def install(self) -> None:
+        """Replace the current handlers; only possible in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._hear) for number in STOPS}
+            self._previous = {number: signal.signal(number, self._receive) for number in STOPS}
 
-    def leave(self) -> None:
-        """Give back to those who listened before."""
-        for number, handler in self._before.items():
+    def restore(self) -> None:
+        """Put the previous handlers back."""
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous = {}
 
-    def raise_if(self, heard: int) -> None:
-        """End the run in the way of the signal that was heard; 0: none was."""
-        if heard == signal.SIGTERM:
+    @staticmethod
+    def obey(received: int) -> None:
+        """End the run as the received signal asks; 0: there was none."""
+        if received == signal.SIGTERM:
             raise TerminatedError
-        if heard:
+        if received:
             raise KeyboardInterrupt
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
-            if self.heard:
+            if self.received:
                 raise KeyboardInterrupt
-            if os.environ.get("LOCAL_RANK", "0") == "0":  # one of several says it for all
+            if os.environ.get("LOCAL_RANK", "0") == "0":
                 os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
-        self.heard = number
+        self.received = number
