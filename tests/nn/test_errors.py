@@ -51,15 +51,15 @@ def test_options_of_others():
     [
         ({"x": torch.randn(2, 5, 3, 3)}, r"x: shape \(2, 5, 3, 3\); .* \(B, 4, H, W\)"),
         ({"x": torch.randn(4, 3, 3)}, r"x: shape \(4, 3, 3\); give"),
-        ({"x": torch.randn(2, 4, 0, 3)}, r"x: shape \(2, 4, 0, 3\); .* of at least 1 x 1"),
-        ({"x": [1.0]}, "x: a list; give a feature map"),
-        ({"source": torch.randn(1, 4, 3, 3)}, "source: a batch of 1, but x has 2; give"),
+        ({"x": torch.randn(2, 4, 0, 3)}, r"x: shape \(2, 4, 0, 3\); give"),
+        ({"x": [1.0]}, "x: a list; give a floating tensor"),
+        ({"source": torch.randn(1, 4, 3, 3)}, r"source: shape \(1, 4, 3, 3\); .* \(2, 4, H, W\)"),
         ({"source": torch.randn(2, 4, 3, 3).double()}, "source: dtype torch.float64, but x has"),
-        ({"mask": torch.ones(2, 3, 3)}, "mask: torch.float32; give a bool tensor"),
-        ({"mask": [True]}, "mask: list; give a bool tensor"),
+        ({"mask": torch.ones(2, 3, 3)}, "mask: dtype torch.float32; give a bool tensor"),
+        ({"mask": [True]}, "mask: a list; give a bool tensor"),
         (
             {"mask": torch.ones(2, 24, 24, dtype=torch.bool)},
-            r"mask: shape \(2, 24, 24\), but \(2, 3, 3\) is needed; resize .* to the feature map",
+            r"mask: shape \(2, 24, 24\); .* \(2, 3, 3\): .* resized to the feature map",
         ),
         ({"coefficients": torch.rand(2, 8, 9)}, "coefficients: 8 rows, but x has 9 neurons"),
         (

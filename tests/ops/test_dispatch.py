@@ -20,30 +20,27 @@ def test_auto_says_what_and_why():
 @pytest.mark.parametrize(("n", "expected"), [(16, "dense"), (400, "linear")])
 def test_auto_takes_what_it_says_and_logs_it(n, expected, monkeypatch, caplog):
     taken = []
-    for name in ("dense_context", "linear_context"):
-        original = getattr(dispatch, name)
-        monkeypatch.setattr(
-            dispatch,
-            name,
-            lambda *a, _name=name, _original=original, **k: (
-                taken.append(_name),
-                _original(*a, **k),
-            )[1],
-        )
+    for name, compute in dispatch.BACKENDS.items():
+
+        def noted(operands, name=name, compute=compute):
+            taken.append(name)
+            return compute(operands)
+
+        monkeypatch.setitem(dispatch.BACKENDS, name, noted)
     score = torch.randn(1, n)
     with caplog.at_level(logging.DEBUG, logger="scaseg"):
         selective_context(torch.randn(1, n, 2), score, score)
-    assert taken == [f"{expected}_context"]
+    assert taken == [expected]
     assert expected in caplog.text
 
 
 @pytest.mark.parametrize("backend", ["dense", "linear"])
 def test_a_named_backend_is_taken_whatever_the_size(backend, monkeypatch):
-    def unused(*args, **options):
+    def unused(operands):
         raise AssertionError("not the backend that was asked for")
 
     other = "linear" if backend == "dense" else "dense"
-    monkeypatch.setattr(dispatch, f"{other}_context", unused)
+    monkeypatch.setitem(dispatch.BACKENDS, other, unused)
     for n in (4, 500):
         score = torch.randn(1, n)
         selective_context(torch.randn(1, n, 2), score, score, backend=backend)

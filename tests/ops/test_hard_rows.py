@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from scaseg.ops.dense import GUARD, reciprocal
 from scaseg.ops.dispatch import aggregate, selective_context
-from scaseg.ops.row_sum import GUARD, reciprocal
 from tests.ops.cases import (
     ACTIVATION_NAMES,
     SMOOTH,
@@ -334,7 +334,7 @@ def test_a_promise_is_about_what_counts():
         score_bound=5.3,
     )
     case.target_score[0, 1] = torch.nan  # must not hide what the sources do
-    with pytest.raises(ValueError, match="source_score reaches 99"):
+    with pytest.raises(ValueError, match="source_score: reaches 99"):
         selective_context(case.values, case.target_score, case.source_score, score_bound=5.3)
 
 

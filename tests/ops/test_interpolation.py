@@ -5,15 +5,18 @@ import math
 import pytest
 import torch
 
-from scaseg.ops.dispatch import selective_context
-from scaseg.ops.interpolation import (
+from scaseg.ops.activation import SIGMOID, lift
+from scaseg.ops.chebyshev import (
     TOLERANCE,
     cardinal_basis,
     chebyshev_nodes,
     error_bound,
     node_count,
 )
+from scaseg.ops.dispatch import selective_context
+from scaseg.ops.operands import Operands, strongest
 from scaseg.ops.reference import reference_context
+from scaseg.ops.smooth import measured_interval, promised_interval
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "softplus"])
@@ -90,23 +93,16 @@ def test_the_stated_tolerance_holds_for_the_range_that_came(activation, spread):
 @pytest.mark.parametrize("outlier", [1e4, -1e4])
 def test_an_outlying_target_costs_no_nodes(outlier):
     """Beyond what the sources can tell apart, every score is the same."""
-    from scaseg.ops.activation import SIGMOID, lift
-    from scaseg.ops.nodes import measured_interval
-    from scaseg.ops.problem import Problem
-    from scaseg.ops.sources import strongest
-
     t = torch.randn(1, 1, 1000, dtype=torch.float64)
     s = torch.randn(1, 1, 1000, dtype=torch.float64)
     s[..., 3] = outlier
     lifted, _ = lift(s, strongest(t, None).score, SIGMOID)
-    interval = measured_interval(lifted, Problem(torch.zeros(1, 1000, 1), s, t, SIGMOID))
+    interval = measured_interval(lifted, Operands(torch.zeros(1, 1000, 1), s, t, SIGMOID))
     assert 100 < interval.nodes < 400
 
 
 def test_a_broken_promise_is_harmless_where_it_cannot_be_seen():
     """Compiled, or on a GPU, scores beyond the bound count as being at it."""
-    from scaseg.ops.nodes import promised_interval
-
     interval = promised_interval(4.0, like=torch.zeros(1, 1, 1, dtype=torch.float64))
     score = torch.tensor([[[4.0, 5.0, 1e9]]], dtype=torch.float64)
     basis = interval.basis(score)

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scaseg.ops import chunks
+from scaseg.ops import autograd
 from scaseg.ops.dispatch import selective_context
 from tests.ops.cases import ACTIVATION_NAMES, assert_agree, outputs_and_grads, random_case
 
@@ -73,7 +73,7 @@ def sliced(monkeypatch):
     def run(case, limit):
         saved = SavedTensors()
         with monkeypatch.context() as patch, LargestTensor() as largest, saved:
-            patch.setattr(chunks, "LIMIT", limit)
+            patch.setattr(autograd, "LIMIT", limit)
             result = outputs_and_grads(case, "linear")
         return result, largest.elements, saved.elements
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
-from scaseg.ops.checks import check_bool, check_mask, check_whole_number, shape
+from scaseg.ops.checks import check_bool, check_tensor, check_whole_number
+from scaseg.ops.dense import reciprocal
 from scaseg.ops.dispatch import aggregate
-from scaseg.ops.row_sum import reciprocal
 from scaseg.ops.streaming import StreamedSums
 from scaseg.system import available_memory, in_words
 
@@ -210,33 +210,19 @@ class Context(nn.Module, ABC):
 
     def _check(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> Tensor | None:
         """Raise UserError unless the arguments fit; return the mask as (B, source)."""
-        fits = f"give a feature map (B, {self.in_channels}, H, W)"
-        for name, tensor in (("x", x), ("source", source)):
-            if tensor is None:
-                continue
-            if not isinstance(tensor, Tensor):
-                raise UserError(name, f"a {type(tensor).__name__}", fits)
-            if tensor.dim() != 4 or tensor.shape[1] != self.in_channels or 0 in tensor.shape[-2:]:
-                raise UserError(name, f"shape {shape(tensor)}", f"{fits} of at least 1 x 1")
-        if source is not None and source.shape[0] != x.shape[0]:
-            raise UserError(
-                "source",
-                f"a batch of {source.shape[0]}, but x has {x.shape[0]}",
-                "give each image its source",
-            )
-        if source is not None and source.dtype != x.dtype:
-            raise UserError("source", f"dtype {source.dtype}, but x has {x.dtype}", "convert one")
+        check_tensor("x", x, "B", self.in_channels, "H", "W")
+        if source is not None:
+            check_tensor("source", source, x.shape[0], self.in_channels, "H", "W")
+            if source.dtype != x.dtype:
+                problem = f"dtype {source.dtype}, but x has {x.dtype}"
+                raise UserError("source", problem, "convert one")
         if mask is None:
             return None
         if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1] == 1:
             mask = mask.squeeze(1)
         there = x if source is None else source
-        check_mask(
-            "mask",
-            mask,
-            (there.shape[0], *there.shape[-2:]),
-            "resize a mask of the image to the feature map that context comes from",
-        )
+        hint = "True where a neuron counts, the mask of an image resized to the feature map"
+        check_tensor("mask", mask, len(there), *there.shape[-2:], kind="bool", hint=hint)
         return mask.flatten(1)
 
 

@@ -9,7 +9,7 @@ from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
 from scaseg.ops.dispatch import check_backend, selective_context
-from scaseg.ops.streaming import AffineSums, ExponentialSums, InterpolatedSums, StreamedSums
+from scaseg.ops.streaming import ExpSums, IdentitySums, SmoothSums, StreamedSums
 
 
 class SelectiveContext(Context):
@@ -94,9 +94,9 @@ class SelectiveContext(Context):
         activation, bound = ACTIVATIONS[self.predictor.activation], self.predictor.score_bound
         weight = self.predictor.channel_weight
         if activation.form == "affine":
-            return AffineSums(weight)
+            return IdentitySums(weight)
         if activation.form == "constant":
-            return ExponentialSums(weight)
+            return ExpSums(weight)
         if activation.form == "interpolated" and bound is not None:
-            return InterpolatedSums(activation, bound, weight)
+            return SmoothSums(activation, bound, weight)
         raise not_streamed(f"activation {activation.name} and score_bound {bound}")

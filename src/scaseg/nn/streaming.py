@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context, not_streamed
+from scaseg.ops.streaming import Neurons
 
 
 class StreamedContext:
@@ -29,9 +30,9 @@ class StreamedContext:
         """Count the neurons of a part (1, C, h, w) as sources."""
         if self.sums is None:
             return
-        values, _, source_score = self._neurons(features)
+        neurons = self._neurons(features)
         with torch.autocast(features.device.type, enabled=False):
-            self.sums.add(values, source_score)
+            self.sums.add(neurons)
 
     def __call__(self, features: Tensor, counted: Tensor) -> Tensor:
         """Add the whole image's context to a part (1, C, h, w): (1, M, h, w).
@@ -40,14 +41,13 @@ class StreamedContext:
         """
         if self.sums is None:
             return self.context(features)
-        values, target_score, source_score = self._neurons(features)
+        neurons = self._neurons(features)
         with torch.autocast(features.device.type, enabled=False):
-            context = self.sums.context(target_score, values, source_score, counted.flatten())
+            context = self.sums.context(neurons, counted.flatten())
         return self.context.combine(features, context.unsqueeze(0))
 
-    def _neurons(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the neurons' values (n, M), and their scores as targets and as sources (n, R)."""
+    def _neurons(self, features: Tensor) -> Neurons:
         values = self.context.values(features)[0]
         values = values.to(torch.promote_types(values.dtype, torch.float32))
         target_score, source_score = self.context.scores(features)
-        return values, target_score[0], source_score[0]
+        return Neurons(values, target_score[0], source_score[0])

@@ -1,4 +1,4 @@
-"""Evaluating interpolants at many targets, with a backward pass that keeps its digits.
+"""Interpolants at many targets, with a backward pass that keeps its digits and bounds its memory.
 
 An interpolant is basis @ samples. Its derivative in the score is interpolated in its own right,
 from samples of the derivative: differentiating the basis would multiply the rounding errors of
@@ -8,12 +8,17 @@ none, nor do the sampled slopes; a second backward pass differentiates both as i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
+
+# Elements of one intermediate: 64 MiB in float32, and large enough that the loop costs nothing.
+LIMIT = 1 << 24
 
 
 class Interpolate(Function):
@@ -44,7 +49,7 @@ class Interpolate(Function):
 
 
 class Mix(Function):
-    """Mix the context of every target from what a few virtual targets see.
+    """Mix the context of every target from that of a few virtual targets.
 
     Virtual targets are rows of `weights` (B, R, nodes + E, source): their means weights @ values
     are the samples, `slopes` (B, R, nodes, source) those of the weights' derivatives. A target
@@ -100,13 +105,13 @@ class Mix(Function):
         rows = F.pad(rows, (0, 0, 0, -rows.shape[1] % 4))
         projected = grad @ rows.mT  # (B, target, R * (nodes + E) [+ R * nodes] + padding)
 
-        seen = _by_channel(projected[..., :count], channels)
-        grad_share = (basis * seen[..., :nodes]).sum(-1)
-        grad_extra = None if extra is None else seen[..., nodes:]
+        by_row = _by_channel(projected[..., :count], channels)
+        grad_share = (basis * by_row[..., :nodes]).sum(-1)
+        grad_extra = None if extra is None else by_row[..., nodes:]
         grad_score = None
         if needs_score:
-            moved = _by_channel(projected[..., count : count + channels * nodes], channels)
-            grad_score = share * (basis * moved).sum(-1)
+            by_slope = _by_channel(projected[..., count : count + channels * nodes], channels)
+            grad_score = share * (basis * by_slope).sum(-1)
 
         grad_weights = grad_own_share = grad_own = None
         grad_values = grad_samples = _mix(basis, share, extra).mT @ grad
@@ -120,21 +125,12 @@ class Mix(Function):
                 grad_values.addcmul_(own_share, grad, value=-1)
             else:
                 grad_own = -own_share * grad
-        return (
-            grad_score,
-            None,
-            grad_share,
-            grad_extra,
-            grad_own_share,
-            grad_weights,
-            None,
-            grad_values,
-            grad_own,
-        )
+        grads = grad_score, None, grad_share, grad_extra, grad_own_share, grad_weights
+        return *grads, None, grad_values, grad_own
 
 
 def _mix(basis: Tensor, share: Tensor, extra: Tensor | None) -> Tensor:
-    """What every target takes of every virtual target: (B, target, R * (nodes + E))."""
+    """The share of every virtual target in every target: (B, target, R * (nodes + E))."""
     columns = basis * share.unsqueeze(-1)
     if extra is not None:
         columns = torch.cat([columns, extra], dim=-1)
@@ -144,3 +140,38 @@ def _mix(basis: Tensor, share: Tensor, extra: Tensor | None) -> Tensor:
 def _by_channel(projected: Tensor, channels: int) -> Tensor:
     """(B, target, R * k) -> (B, R, target, k)."""
     return projected.unflatten(2, (channels, -1)).transpose(1, 2)
+
+
+def fits(elements: int) -> bool:
+    """Whether an intermediate of this size may exist; a compiled graph plans its own."""
+    return torch.compiler.is_compiling() or elements <= LIMIT
+
+
+def map_rows(
+    compute: Callable[..., tuple[Tensor, ...]],
+    rows: Sequence[tuple[Tensor | None, int]],
+    *,
+    row_elements: int,
+    dim: int,
+) -> tuple[Tensor, ...]:
+    """Apply `compute` to slices of `rows`, (tensor, axis to slice); join along `dim`.
+
+    `row_elements` is the size of the largest intermediate for one row. Slices are recomputed in
+    the backward pass: kept, they would add up to what slicing is there to avoid.
+    """
+    first, axis = rows[0]
+    assert first is not None
+    count = first.shape[axis]
+    size = max(1, LIMIT // row_elements)
+    if fits(count * row_elements):
+        return compute(*(row for row, _ in rows))
+    pieces = []
+    for start in range(0, count, size):
+        length = min(size, count - start)
+        part = [None if row is None else row.narrow(axis, start, length) for row, axis in rows]
+        if torch.is_grad_enabled():
+            piece = checkpoint(compute, *part, use_reentrant=False, preserve_rng_state=False)
+        else:
+            piece = compute(*part)
+        pieces.append(piece)
+    return tuple(torch.cat(piece, dim=dim) for piece in zip(*pieces, strict=True))

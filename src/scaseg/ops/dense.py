@@ -1,4 +1,4 @@
-"""Selective context with the coefficients written out: n_target x n_source of them.
+"""Selective context with the coefficients written out: target x source of them.
 
 The obvious version for everyday sizes, the only one for coefficients that a user supplies, and
 the row-by-row fallback of the interpolated form.
@@ -12,23 +12,26 @@ import torch
 from torch import Tensor
 
 from scaseg.ops.activation import Activation, lift
-from scaseg.ops.problem import Problem
-from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import empty_to_zero, strongest
+from scaseg.ops.operands import Operands, empty_to_zero, strongest
+
+# A row whose coefficients nearly cancel has no meaningful mean. The guard acts only where the
+# sum is less than this share of the sum of magnitudes, so the context never exceeds
+# max|values| / GUARD; rows of non-negative coefficients are never touched.
+GUARD = 1e-3
 
 
-def dense_context(problem: Problem) -> Tensor:
-    """Give each target the mean of the sources, weighted by its coefficients: (B, target, M)."""
-    problem = problem.hide_masked(score=0)
+def dense_context(operands: Operands) -> Tensor:
+    """Return each target's mean of the sources, weighted by its coefficients: (B, target, M)."""
+    operands = operands.hide_masked(score=0)
     coefficients = dense_coefficients(
-        problem.target_score,
-        problem.source_score,
-        activation=problem.activation,
-        channel_weight=problem.channel_weight,
-        own=problem.own,
-        source_mask=problem.source_mask,
+        operands.target_score,
+        operands.source_score,
+        activation=operands.activation,
+        channel_weight=operands.channel_weight,
+        own=operands.own,
+        source_mask=operands.source_mask,
     )
-    return weighted_mean(problem.values, coefficients, signed=problem.activation.signed)
+    return weighted_mean(operands.values, coefficients, signed=operands.activation.signed)
 
 
 def dense_coefficients(
@@ -42,18 +45,22 @@ def dense_coefficients(
 ) -> Tensor:
     """Write out a_ij = sum_r w_r phi(s_ir + t_jr), 0 at j = own and at masked sources.
 
-    Shapes as in `Problem` -> (B, target, source). Rows that would under- or overflow are
+    Shapes as in `Operands` -> (B, target, source). Rows that would under- or overflow are
     multiplied by a constant, which no weighted mean can see; exp rows always are, by 1 / max.
     """
     lifted, log_scale = target_score, None
     if activation.exponential_tail:
         top = strongest(source_score, source_mask)
         peak = top.score
-        if own is not None:  # a target that is itself the strongest sees only the second strongest
+        if own is not None:  # for the strongest source itself, the second strongest is the peak
             peak = torch.where(own == top.source, top.second_score, top.score)
         lifted, log_scale = lift(target_score, peak, activation)
     scale = row_scale(log_scale, channel_weight)  # (B or 1, R, target or 1) or None
-    left_out = _left_out(own, source_mask, source_score.shape[-1])
+    # (B or 1, target or 1, source): True for each pair that must not count
+    left_out = None if source_mask is None else ~source_mask.unsqueeze(1)
+    if own is not None:
+        is_own = own.unsqueeze(-1) == torch.arange(source_score.shape[-1], device=own.device)
+        left_out = is_own.unsqueeze(0) if left_out is None else left_out | is_own
 
     def channel(r: int) -> Tensor:
         score = lifted[:, r].unsqueeze(-1) + source_score[:, r].unsqueeze(-2)
@@ -70,15 +77,6 @@ def dense_coefficients(
     if left_out is not None and activation.signed:
         coefficients = coefficients.masked_fill(left_out, 0)
     return coefficients
-
-
-def _left_out(own: Tensor | None, source_mask: Tensor | None, sources: int) -> Tensor | None:
-    """Return True at (B or 1, target or 1, source) for each pair that must not count."""
-    left_out = None if source_mask is None else ~source_mask.unsqueeze(1)
-    if own is not None:
-        is_own = own.unsqueeze(-1) == torch.arange(sources, device=own.device)
-        left_out = is_own.unsqueeze(0) if left_out is None else left_out | is_own
-    return left_out
 
 
 def row_scale(log_scale: Tensor | None, channel_weight: Tensor | None) -> Tensor | None:
@@ -106,3 +104,22 @@ def weighted_mean(values: Tensor, coefficients: Tensor, *, signed: bool) -> Tens
     magnitude = coefficients.detach().abs().sum(-1) if signed else None
     inverse = reciprocal(coefficients.sum(-1), magnitude)  # (B, target)
     return (coefficients @ values) * inverse.unsqueeze(-1)
+
+
+def reciprocal(total: Tensor, magnitude: Tensor | None = None) -> Tensor:
+    """Return 1 / total, guarded, and 0 for rows in which nothing counts.
+
+    `magnitude`, the sum of |coefficient| over the same row, is needed only where coefficients
+    can be negative. Where |total| is below the floor GUARD * magnitude, 1 / total goes over into
+    total / floor^2: the same at the floor, and 0, not infinite, where the sum vanishes. So values
+    and gradients stay finite and continuous as a sum crosses zero.
+    """
+    if magnitude is None:
+        empty = total == 0  # false for NaN: it must stay visible
+        return (1 / total.masked_fill(empty, 1)).masked_fill(empty, 0)
+    floor = GUARD * magnitude.detach()
+    unsafe = (total.abs() < floor) | (total == 0)
+    # select before dividing: what is not taken must not be infinite either, or 0 * inf is NaN
+    divisor = floor.masked_fill(~unsafe | (floor == 0), 1)
+    guarded = total / divisor / divisor  # not its square, which could underflow
+    return torch.where(unsafe, guarded, 1 / total.masked_fill(unsafe, 1))

@@ -1,4 +1,4 @@
-"""The doors to the operator: check the inputs, pick a backend, say why."""
+"""The two functions that users call: check the inputs, choose a backend, compute."""
 
 from __future__ import annotations
 
@@ -12,11 +12,27 @@ from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import check_coefficients, check_scores, check_values
 from scaseg.ops.dense import dense_context, weighted_mean
-from scaseg.ops.linear import linear_context
-from scaseg.ops.precision import working_dtype
-from scaseg.ops.problem import Problem
+from scaseg.ops.exact import identity_context, relu_context
+from scaseg.ops.operands import Operands, working_dtype
+from scaseg.ops.smooth import smooth_context
 
-BACKENDS = ("auto", "dense", "linear")
+FORMS = {
+    "affine": identity_context,
+    "sorted": relu_context,
+    "constant": smooth_context,
+    "interpolated": smooth_context,
+}
+
+
+def linear_context(operands: Operands) -> Tensor:
+    """Return the context of each target (B, target, M), never holding the coefficients.
+
+    Exact for identity, exp and relu; for sigmoid and softplus to `chebyshev.TOLERANCE`.
+    """
+    return FORMS[operands.activation.form](operands)
+
+
+BACKENDS = {"dense": dense_context, "linear": linear_context}
 
 # Up to this many coefficients writing them out is faster than not, forward and backward: on the
 # CPU by benchmarks/crossover.py; on a GPU, where linear is a matter of launches and dense one of
@@ -34,24 +50,25 @@ class Choice(NamedTuple):
 
 
 def choose_backend(targets: int, sources: int, device: str = "cpu") -> Choice:
-    """Say which backend "auto" takes for a map of this size on this kind of device, and why.
+    """Return which backend "auto" takes for a map of this size on this kind of device, and why.
 
     >>> choose_backend(56 * 56, 56 * 56).backend
     'linear'
     """
-    backend, limit = _fastest(targets, sources, device), _limit(device)
-    pairs = f"{targets} x {sources} coefficients on {device}"
-    if backend == "dense":
-        return Choice(backend, f"{pairs} are at most {limit}: writing them out is faster")
-    return Choice(backend, f"{pairs} are more than {limit}: none is written out")
-
-
-def _fastest(targets: int, sources: int, device: str) -> str:
-    return "dense" if targets * sources <= _limit(device) else "linear"
+    pairs, limit = f"{targets} x {sources} coefficients on {device}", _limit(device)
+    if targets * sources <= limit:
+        return Choice("dense", f"{pairs} are at most {limit}: writing them out is faster")
+    return Choice("linear", f"{pairs} are more than {limit}: none is written out")
 
 
 def _limit(device: str) -> int:
     return DENSE_UP_TO.get(device, DENSE_UP_TO["cpu"])
+
+
+def check_backend(backend: str) -> None:
+    """Raise UserError for a backend that does not exist."""
+    if backend not in ("auto", *BACKENDS):
+        raise UserError.choice("backend", backend, ("auto", *BACKENDS))
 
 
 def selective_context(
@@ -66,7 +83,7 @@ def selective_context(
     score_bound: float | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Give each target the mean of all sources, weighted by a_ij = sum_r w_r phi(s_ir + t_jr).
+    """Return each target's mean of all sources, weighted by a_ij = sum_r w_r phi(s_ir + t_jr).
 
     values (B, source, M); target_score s (B, target) or (B, target, R); source_score t
     (B, source) or (B, source, R); channel_weight w (R,), non-negative, default ones; source_mask
@@ -88,7 +105,6 @@ def selective_context(
     """
     if activation not in ACTIVATIONS:
         raise UserError.choice("activation", activation, ACTIVATIONS)
-    phi = ACTIVATIONS[activation]
     check_backend(backend)
     check_scores(
         values, target_score, source_score, channel_weight, exclude_self, source_mask, score_bound
@@ -101,24 +117,24 @@ def selective_context(
         return values.new_zeros(values.shape[0], targets, values.shape[2]) + 0 * nothing
     if backend == "auto":
         device = values.device.type
-        backend = _fastest(targets, sources, device)
+        backend = "dense" if targets * sources <= _limit(device) else "linear"
         # not while compiling: to spell a symbolic size out would pin it
         if not torch.compiler.is_compiling() and _log.isEnabledFor(logging.DEBUG):
             _log.debug("selective_context: %s: %s", *choose_backend(targets, sources, device))
 
     dtype = working_dtype(values, target_score, source_score)
     with torch.autocast(values.device.type, enabled=False):
-        problem = Problem(
+        operands = Operands(
             values=values.to(dtype),
             target_score=_channels_first(target_score).to(dtype),
             source_score=_channels_first(source_score).to(dtype),
-            activation=phi,
+            activation=ACTIVATIONS[activation],
             channel_weight=None if channel_weight is None else channel_weight.to(dtype),
             own=torch.arange(sources, device=values.device) if exclude_self else None,
             source_mask=source_mask,
             score_bound=score_bound,
         )
-        context = dense_context(problem) if backend == "dense" else linear_context(problem)
+        context = BACKENDS[backend](operands)
     return context.to(values.dtype)
 
 
@@ -129,12 +145,12 @@ def aggregate(
     exclude_self: bool = True,
     source_mask: Tensor | None = None,
 ) -> Tensor:
-    """Give each target the mean of all sources, weighted by coefficients that you supply.
+    """Return each target's mean of all sources, weighted by coefficients that you supply.
 
     values (B, source, M), coefficients (B or 1, target, source), source_mask (B, source) ->
     (B, target, M). Coefficients may be negative; where a row's sum is under a thousandth of its
-    magnitude, a guard leads the result to 0 instead of to infinity (`scaseg.ops.row_sum`). A row
-    in which nothing counts gives 0.
+    magnitude, a guard leads the result to 0 instead of to infinity (`scaseg.ops.dense`). A row in
+    which nothing counts gives 0.
 
     >>> import torch
     >>> aggregate(torch.tensor([[[1.0], [3.0], [5.0]]]), torch.ones(1, 3, 3)).flatten().tolist()
@@ -153,12 +169,6 @@ def aggregate(
             used = used.masked_fill(~source_mask.unsqueeze(-1), 0)
         context = weighted_mean(used, rows, signed=True)
     return context.to(values.dtype)
-
-
-def check_backend(backend: str) -> None:
-    """Raise UserError for a backend that does not exist."""
-    if backend not in BACKENDS:
-        raise UserError.choice("backend", backend, BACKENDS)
 
 
 def _channels_first(score: Tensor) -> Tensor:

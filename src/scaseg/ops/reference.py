@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-GUARD = 1e-3  # the same promise as in row_sum.py, written down a second time on purpose
+GUARD = 1e-3  # the same promise as in dense.py, written down a second time on purpose
 
 
 def replicate_and_concatenate(target_features: Tensor, source_features: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def weighted_mean(values: Tensor, coefficients: Tensor, counts: Tensor) -> Tenso
     """Average the sources that count for each target (the paper's eq. 2, second term).
 
     values (B, source, M), coefficients and counts (B, target, source) -> (B, target, M). A row
-    that sums to zero gives zero; one that nearly cancels is guarded as row_sum.py says.
+    that sums to zero gives zero; one that nearly cancels is guarded as dense.reciprocal says.
     """
     coefficients = torch.where(counts, coefficients, torch.zeros_like(coefficients))
     total = coefficients.sum(-1, keepdim=True)
@@ -133,8 +133,8 @@ def gradient_of_features(
 ) -> Tensor:
     """The paper's eq. 3: the loss gradient with respect to every x_i, coefficients held fixed.
 
-    grad (B, n, M): dL/dh. coefficients (B, n, n), the diagonal is a_ii. W_d, W_c (M, N) ->
-    (B, n, N).
+    grad (B, n, M): dL/dh. coefficients (B, n, n), the diagonal is a_ii. W_d, W_c (M, C) ->
+    (B, n, C).
     """
     n = grad.shape[1]
     gradients = []
@@ -155,7 +155,7 @@ def gradient_of_coefficients(
 ) -> Tensor:
     """The paper's eq. 4: the loss gradient with respect to every a_ij, j != i (0 on the diagonal).
 
-    grad (B, n, M): dL/dh. features x (B, n, N) -> (B, n, n).
+    grad (B, n, M): dL/dh. features x (B, n, C), W_c (M, C) -> (B, n, n).
     """
     n = grad.shape[1]
     context_features = features @ context_weight.T  # W_c x_j

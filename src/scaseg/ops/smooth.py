@@ -8,124 +8,246 @@ gradients.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import lift
-from scaseg.ops.autograd import Interpolate, Mix
-from scaseg.ops.chunks import map_rows
-from scaseg.ops.dense import dense_context, row_scale
-from scaseg.ops.nodes import (
-    Interval,
-    TopRow,
-    VirtualTargets,
-    look,
-    measured_interval,
-    promised_interval,
-)
-from scaseg.ops.problem import Problem
-from scaseg.ops.row_sum import reciprocal
-from scaseg.ops.sources import empty_to_zero, strongest
+from scaseg.ops.activation import lift, tail
+from scaseg.ops.autograd import Interpolate, Mix, fits, map_rows
+from scaseg.ops.chebyshev import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
+from scaseg.ops.dense import dense_context, reciprocal, row_scale
+from scaseg.ops.operands import Operands, Strongest, empty_to_zero, strongest, wide_dtype
 
 # From here on a promised range is no better than computing the targets, if there are no more
 MANY_NODES = 512
+# Half the length of the shortest interval: equal scores need some length to be divided by
+SHORTEST = 1.0
 
 
-def smooth_context(problem: Problem) -> Tensor:
-    """Interpolate the context of every target: (B, target, M)."""
-    bound = problem.score_bound
-    if bound is not None and problem.activation.form == "interpolated":
+def smooth_context(operands: Operands) -> Tensor:
+    """Return the context of every target: (B, target, M)."""
+    activation, bound = operands.activation, operands.score_bound
+    if bound is not None and activation.form == "interpolated":
         # a broken promise that nobody could check must not leave the interval
-        problem = problem._replace(
-            target_score=problem.target_score.clamp(-bound, bound),
-            source_score=problem.source_score.clamp(-bound, bound),
+        operands = operands._replace(
+            target_score=operands.target_score.clamp(-bound, bound),
+            source_score=operands.source_score.clamp(-bound, bound),
         )
-    problem = problem.hide_masked(score=-torch.inf)  # phi(-inf) = 0
-    first = strongest(problem.source_score, problem.source_mask)
-    lifted, log_scale = lift(problem.target_score, first.score, problem.activation)
+    operands = operands.hide_masked(score=-torch.inf)  # phi(-inf) = 0
+    top = strongest(operands.source_score, operands.source_mask)
+    lifted, log_scale = lift(operands.target_score, top.score, activation)
     targets = lifted.shape[-1]
-    if problem.activation.form == "constant":
-        interval = Interval(-first.score, torch.ones_like(first.score), None, nodes=1)
+    if activation.form == "constant":
+        interval = Interval(-top.score, torch.ones_like(top.score), None, nodes=1)
     elif bound is not None:
-        interval = promised_interval(bound, like=first.score)
+        interval = promised_interval(bound, like=top.score)
         if interval.nodes > MANY_NODES and interval.nodes >= targets:
-            return _one_by_one(problem)
+            return _one_by_one(operands)
     else:
-        interval = measured_interval(lifted, problem)
+        interval = measured_interval(lifted, operands)
         if interval.nodes >= targets:  # the targets themselves are the better nodes
-            return _one_by_one(problem)
+            return _one_by_one(operands)
 
-    top = mean_score = None
-    if problem.own is not None:
-        own_target = problem.target_score.gather(-1, first.source)
-        top = TopRow(first.source, own_target, first.second_score)
-    if interval.ceiling is not None and not problem.activation.saturates:
-        mean_score = _mean_score(problem)
-    virtual = look(
-        problem,
-        first.score,
+    mean_score = None  # (B, R, 1), of the sources that count
+    if interval.ceiling is not None and not activation.saturates:
+        count = operands.present.sum(-1).clamp(min=1).view(-1, 1, 1)
+        mean_score = empty_to_zero(operands.source_score).sum(-1, keepdim=True) / count
+    samples = _sample(
+        operands,
         interval,
-        top=top,
+        top,
         uniform=mean_score is not None,
-        slopes=lifted.requires_grad and problem.activation.slope is not None,
+        slopes=lifted.requires_grad and activation.slope is not None,
     )
-
-    def interpolate(
-        lifted: Tensor,
-        log_scale: Tensor,
-        own: Tensor | None,
-        own_score: Tensor | None,
-        own_values: Tensor | None,
-    ) -> tuple[Tensor]:
-        return (
-            _interpolate(
-                problem._replace(own=own),
-                virtual,
-                interval,
-                lifted,
-                log_scale,
-                own_score,
-                own_values,
-                mean_score,
-            ),
-        )
-
     own_score = own_values = None
-    if problem.own is not None:
-        own_score = problem.source_score
+    if operands.own is not None:
+        own_score = operands.source_score
         # with weights the values are at hand, and as many as the targets: one slice, all own
-        own_values = None if virtual.weights is not None else problem.values
-    rows: list[tuple[Tensor | None, int]] = [
-        (lifted, -1),
-        (log_scale, -1),
-        (problem.own, -1),
-        (own_score, -1),
-        (own_values, 1),
-    ]
-    elements = lifted.shape[0] * lifted.shape[1] * interval.nodes
-    return map_rows(interpolate, rows, row_elements=elements, dim=1)[0]
+        own_values = None if samples.weights is not None else operands.values
+    return map_rows(
+        partial(_interpolate, operands, interval, top, samples, mean_score),
+        [(lifted, -1), (log_scale, -1), (operands.own, -1), (own_score, -1), (own_values, 1)],
+        row_elements=lifted.shape[0] * lifted.shape[1] * interval.nodes,
+        dim=1,
+    )[0]
+
+
+def _one_by_one(operands: Operands) -> Tensor:
+    """Compute all targets directly, a slice at a time: (B, target, M)."""
+    return map_rows(
+        lambda score, own: (dense_context(operands._replace(target_score=score, own=own)),),
+        [(operands.target_score, -1), (operands.own, -1)],
+        row_elements=operands.values.shape[0] * operands.values.shape[1],
+        dim=1,
+    )[0]
+
+
+class Interval(NamedTuple):
+    """The stretch of the score axis to interpolate on, one for each channel of each image."""
+
+    middle: Tensor  # (B, R, 1), as are the next two
+    half: Tensor
+    ceiling: Tensor | None  # above it phi is its asymptote for every source
+    nodes: int
+
+    def basis(self, score: Tensor) -> Tensor:
+        """Evaluate the interpolation basis: (B, R, target) -> (B, R, target, nodes), wide."""
+        wide = wide_dtype(score)
+        place = (score.to(wide) - self.middle.to(wide)) / self.half.to(wide)
+        return cardinal_basis(place, self.nodes)
+
+
+def promised_interval(score_bound: float, *, like: Tensor) -> Interval:
+    """The interval that the caller vouches for, `like` (B, R, 1): no shape depends on data."""
+    half = max(score_bound, SHORTEST)
+    nodes = node_count(half, TOLERANCE[like.dtype])
+    return Interval(torch.zeros_like(like), torch.full_like(like, half), None, nodes)
+
+
+def measured_interval(lifted: Tensor, operands: Operands) -> Interval:
+    """The range of the target scores (B, R, target), up to where nothing changes any more.
+
+    It gets as many nodes as there are targets where interpolation would need more than that.
+    """
+    weakest = operands.source_score.detach()
+    if operands.source_mask is not None:
+        weakest = weakest.masked_fill(~operands.source_mask.unsqueeze(1), torch.inf)
+    ceiling = tail(lifted.dtype) + empty_to_zero(-weakest.amin(-1, keepdim=True))
+    score = torch.minimum(lifted.detach(), ceiling)
+    # one NaN score makes one NaN row: it must not take the range, and so all rows, with it
+    unknown = score.isnan()
+    low = score.masked_fill(unknown, torch.inf).amin(-1, keepdim=True)
+    high = score.masked_fill(unknown, -torch.inf).amax(-1, keepdim=True)
+    half = ((high - low) / 2).clamp(min=SHORTEST)
+    widest = float(half.max())  # the only place where a GPU must be waited for
+    nodes = node_count(widest, TOLERANCE[lifted.dtype], at_most=lifted.shape[-1])
+    return Interval((high + low) / 2, half, ceiling, nodes)
+
+
+class Samples(NamedTuple):
+    """Context and row sums of the virtual targets.
+
+    These are the nodes of the interval, then the top row (where own entries are left out) and the
+    uniform row (where phi grows without bound). They are kept as weights over the sources or,
+    where those are too many to hold, as what they give: then weights is None, and values and
+    slopes are the means, (B, R * row, M).
+    """
+
+    weights: Tensor | None  # (B, R, row, source), each row summing to 1
+    slopes: Tensor | None  # derivatives of the nodes' weights in the score
+    values: Tensor  # (B, source, M)
+    log_total: Tensor  # (B, R, nodes): log of the sums of coefficients, in the wide dtype
+    log_total_slope: Tensor | None
+    top: tuple[Tensor, Tensor] | None  # (B, R, 1) each: the top row's sum, and its log_scale
+
+
+def _sample(
+    operands: Operands, interval: Interval, top: Strongest, *, uniform: bool, slopes: bool
+) -> Samples:
+    """Compute the virtual targets directly; the slopes only if a gradient will ask for them.
+
+    Masked sources must have score -inf, so that phi is 0 there.
+    """
+    activation, values, nodes = operands.activation, operands.values, interval.nodes
+    dtype, wide = values.dtype, wide_dtype(values)
+    half = interval.half.to(wide)
+    place = interval.middle.to(wide) + half * chebyshev_nodes(nodes, half)
+    score = place.to(dtype)
+    lifted, log_scale = lift(score, top.score, activation)  # (B, R, nodes)
+    # what rounding took from a node is added back after the source's score, which may cancel
+    # most of the node's: else 300 would be known to five digits where its neighbour is 0.1 away
+    rest = (place - score).to(dtype).masked_fill(lifted != score, 0)
+    left_out = top_log_scale = None
+    if operands.own is not None:
+        # "Total minus own" loses digits where the own share exceeds a half. phi is monotone, so
+        # that can happen only at a channel's strongest source: that row directly, without itself.
+        own_target = operands.target_score.gather(-1, top.source)
+        top_lifted, top_log_scale = lift(own_target, top.second_score, activation)
+        lifted = torch.cat([lifted, top_lifted], dim=-1)
+        rest = torch.cat([rest, torch.zeros_like(top_lifted)], dim=-1)
+        nothing = torch.full_like(top.source, -1).expand_as(score)  # no source has this index
+        left_out = torch.cat([nothing, top.source], dim=-1)
+    batch, channels, sources = operands.source_score.shape
+    few = fits(lifted.numel() * sources)
+
+    def rows(lifted: Tensor, rest: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
+        """Weights (or means) and row sums, then their derivatives in the score."""
+        pair_score = lifted.unsqueeze(-1) + operands.source_score.unsqueeze(-2)  # (B, R, row, s)
+        pair_score = pair_score + rest.unsqueeze(-1)
+        if left_out is not None:  # phi(-inf) = 0
+            index = torch.arange(pair_score.shape[-1], device=left_out.device)
+            pair_score = pair_score.masked_fill(left_out.unsqueeze(-1) == index, -torch.inf)
+        coefficients = activation.phi(pair_score)
+        total = coefficients.sum(-1)
+        inverse = reciprocal(total).unsqueeze(-1)
+        # divide first: where one source has it all, its gradient then cancels to the last digit
+        weights = coefficients * inverse
+        found = [weights, total]
+        if slopes:  # the quotient rule for phi / sum phi, and phi' / phi for log (sum phi)
+            assert activation.slope is not None
+            change = activation.slope(pair_score) * inverse
+            growth = change.sum(-1)
+            found += [change - growth.unsqueeze(-1) * weights, growth]
+        if not few:
+            found[::2] = [row @ values.unsqueeze(1) for row in found[::2]]
+        return tuple(found)
+
+    if few:
+        weights, total, *derivatives = rows(lifted, rest, left_out)
+    else:
+        weights, total, *derivatives = map_rows(
+            rows,
+            [(lifted, -1), (rest, -1), (left_out, -1)],
+            row_elements=batch * channels * sources,
+            dim=2,
+        )
+    if uniform:
+        # the target at infinity of a phi that grows like z: it weighs all sources alike
+        alike = operands.present.view(batch, 1, 1, sources)
+        alike = alike * reciprocal(alike.sum(-1, keepdim=True))
+        row = alike if few else alike @ values.unsqueeze(1)
+        weights = torch.cat([weights, row.expand(-1, channels, -1, -1)], dim=2)
+    # an error in the log is a relative error of the row sum, however large the log
+    node_total = total[..., :nodes]
+    log_total = node_total.masked_fill(node_total == 0, 1).to(wide).log() + log_scale
+    change = log_total_slope = None
+    if slopes:
+        change, log_total_slope = derivatives[0][:, :, :nodes], derivatives[1][..., :nodes].to(wide)
+        change = change if few else change.flatten(1, 2)
+    return Samples(
+        weights=weights if few else None,
+        slopes=change,
+        values=values if few else weights.flatten(1, 2),
+        log_total=log_total,
+        log_total_slope=log_total_slope,
+        top=None if top_log_scale is None else (total[..., -1:], top_log_scale),
+    )
 
 
 def _interpolate(
-    problem: Problem,
-    virtual: VirtualTargets,
+    operands: Operands,
     interval: Interval,
+    top: Strongest,
+    samples: Samples,
+    mean_score: Tensor | None,
     lifted: Tensor,
     log_scale: Tensor,
+    own: Tensor | None,
     own_score: Tensor | None,
     own_values: Tensor | None,
-    mean_score: Tensor | None,
-) -> Tensor:
-    """Mix the context of some targets from what the virtual ones see: (B, target, M).
+) -> tuple[Tensor]:
+    """Mix the context of some targets from the samples: (B, target, M).
 
-    lifted, log_scale, own_score (B, R, target); problem.own (target,); own_values (B, target, M)
-    where they are not all the values; mean_score (B, R, 1) if phi grows above the ceiling.
+    lifted, log_scale, own_score (B, R, target); own (target,); own_values (B, target, M) where
+    they are not all the values; mean_score (B, R, 1) if phi grows above the ceiling.
     """
     capped = lifted
     if interval.ceiling is not None:
         capped = torch.minimum(lifted, interval.ceiling)
     basis = interval.basis(capped)
-    log_total = Interpolate.apply(capped, basis, virtual.log_total, virtual.log_total_slope)
+    log_total = Interpolate.apply(capped, basis, samples.log_total, samples.log_total_slope)
     total = torch.exp(log_total).to(capped.dtype)  # (B, R, target): sums of coefficients
     fall = None
     if mean_score is not None:
@@ -137,23 +259,23 @@ def _interpolate(
         total, fall = total * growth, 1 / growth
 
     others = total
-    top = virtual.top
-    if top is not None:
-        assert problem.own is not None
+    if samples.top is not None:
+        assert own is not None
         assert own_score is not None
-        own_coefficient = problem.activation.phi(lifted + own_score)
-        is_top = problem.own == top.source
-        others = torch.where(is_top, top.total, total - own_coefficient)
-        log_scale = torch.where(is_top, top.log_scale, log_scale)
-    scale = row_scale(log_scale, problem.channel_weight)
+        top_total, top_log_scale = samples.top
+        own_coefficient = operands.activation.phi(lifted + own_score)
+        is_top = own == top.source
+        others = torch.where(is_top, top_total, total - own_coefficient)
+        log_scale = torch.where(is_top, top_log_scale, log_scale)
+    scale = row_scale(log_scale, operands.channel_weight)
     row_total = (others if scale is None else others * scale).sum(1, keepdim=True)
     factor = reciprocal(row_total) if scale is None else reciprocal(row_total) * scale
 
     share = factor * total  # (B, R, target): how much of each channel's context
     extra, own_share = [], None  # shares of the rows that are not interpolated
-    if top is not None:
+    if samples.top is not None:
         share = share.masked_fill(is_top, 0)
-        extra.append((factor * top.total).masked_fill(~is_top, 0))
+        extra.append((factor * top_total).masked_fill(~is_top, 0))
         own_share = (factor * own_coefficient).masked_fill(is_top, 0).sum(1).unsqueeze(-1)
     if fall is not None:
         extra.append(share * (1 - fall))
@@ -164,26 +286,9 @@ def _interpolate(
         share,
         torch.stack(extra, dim=-1) if extra else None,
         own_share,
-        virtual.weights,
-        virtual.slopes,
-        virtual.values,
+        samples.weights,
+        samples.slopes,
+        samples.values,
         own_values,
     )
-    return context
-
-
-def _one_by_one(problem: Problem) -> Tensor:
-    """Compute all targets directly, a slice at a time."""
-
-    def directly(score: Tensor, own: Tensor | None) -> tuple[Tensor]:
-        return (dense_context(problem._replace(target_score=score, own=own)),)
-
-    rows: list[tuple[Tensor | None, int]] = [(problem.target_score, -1), (problem.own, -1)]
-    elements = problem.values.shape[0] * problem.values.shape[1]
-    return map_rows(directly, rows, row_elements=elements, dim=1)[0]
-
-
-def _mean_score(problem: Problem) -> Tensor:
-    """The mean score of the sources that count: (B, R, 1)."""
-    count = problem.present.sum(-1).clamp(min=1).view(-1, 1, 1)
-    return empty_to_zero(problem.source_score).sum(-1, keepdim=True) / count
+    return (context,)

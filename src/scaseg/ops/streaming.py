@@ -1,7 +1,7 @@
-"""Selective context from sums that were gathered piece by piece: sources need not be held.
+"""Selective context from sums over the sources, gathered piece by piece.
 
 A photograph too large for one pass is gone through twice: the first time every source is added to
-a few sums, the second time each target's context is read from them. The sums are those of the
+a few sums, the second time each target's context is computed from them. The sums are those of the
 linear forms (ops/README.md, section 9), in float64, so that a target's own entry can be
 subtracted from them. One image, no gradients.
 """
@@ -9,34 +9,37 @@ subtracted from them. One image, no gradients.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from scaseg.ops.activation import Activation
-from scaseg.ops.interpolation import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
-from scaseg.ops.precision import wide_dtype
-from scaseg.ops.row_sum import reciprocal
+from scaseg.ops.chebyshev import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
+from scaseg.ops.dense import reciprocal
+from scaseg.ops.operands import wide_dtype
+
+
+class Neurons(NamedTuple):
+    """Some neurons of an image."""
+
+    values: Tensor  # (n, M)
+    target_score: Tensor  # (n, R)
+    source_score: Tensor  # (n, R)
 
 
 class StreamedSums(ABC):
-    """Sums over all sources of an image, and what targets make of them.
-
-    Scores are (n, R), values (n, M).
-    """
+    """Sums over all sources of an image, and the context of targets from them."""
 
     @abstractmethod
-    def add(self, values: Tensor, source_score: Tensor) -> None:
-        """Count some more sources."""
+    def add(self, sources: Neurons) -> None:
+        """Add some more sources to the sums."""
 
     @abstractmethod
-    def context(
-        self, target_score: Tensor, values: Tensor, source_score: Tensor, counted: Tensor
-    ) -> Tensor:
-        """Give each target (n, M) its context: the mean of all sources but itself.
+    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
+        """Return the context of each target, the mean of all sources but itself: (n, M).
 
-        values, source_score: the targets' own, as sources. counted (n,): whether just these were
-        added, so that they must be left out again.
+        counted (n,): whether just these neurons were added, so that they must be left out again.
         """
 
 
@@ -47,25 +50,19 @@ class UniformSums(StreamedSums):
         self.count = 0
         self.total: Tensor | None = None  # (M,)
 
-    def add(self, values: Tensor, source_score: Tensor | None = None) -> None:
-        total = values.to(wide_dtype(values)).sum(0)
+    def add(self, sources: Neurons) -> None:
+        total = sources.values.to(wide_dtype(sources.values)).sum(0)
         self.total = total if self.total is None else self.total + total
-        self.count += len(values)
+        self.count += len(sources.values)
 
-    def context(
-        self,
-        target_score: Tensor | None,
-        values: Tensor,
-        source_score: Tensor | None,
-        counted: Tensor,
-    ) -> Tensor:
+    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
         assert self.total is not None
         own = counted.to(self.total).unsqueeze(-1)
-        mean = (self.total - own * values) * reciprocal(self.count - own)
-        return mean.to(values.dtype)
+        mean = (self.total - own * targets.values) * reciprocal(self.count - own)
+        return mean.to(targets.values.dtype)
 
 
-class AffineSums(StreamedSums):
+class IdentitySums(StreamedSums):
     """phi = identity: two moments, and all scores t, for the guard against vanishing sums."""
 
     def __init__(self, channel_weight: Tensor | None) -> None:
@@ -74,42 +71,39 @@ class AffineSums(StreamedSums):
         self.scores: list[Tensor] = []
         self.sorted: tuple[Tensor, Tensor] | None = None  # t, ascending, and its sums so far
 
-    def add(self, values: Tensor, source_score: Tensor) -> None:
-        wide = wide_dtype(values)
-        score = self._one_channel(source_score.to(wide))
-        moments = torch.stack([torch.ones_like(score), score]) @ values.to(wide)
+    def add(self, sources: Neurons) -> None:
+        wide = wide_dtype(sources.values)
+        score = self._one_channel(sources.source_score.to(wide))
+        moments = torch.stack([torch.ones_like(score), score]) @ sources.values.to(wide)
         self.moments = moments if self.moments is None else self.moments + moments
         self.scores.append(score)
         self.sorted = None
 
-    def context(
-        self, target_score: Tensor, values: Tensor, source_score: Tensor, counted: Tensor
-    ) -> Tensor:
+    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
         assert self.moments is not None
-        wide = wide_dtype(values)
-        target, source = (self._one_channel(x.to(wide)) for x in (target_score, source_score))
+        wide = self.moments.dtype
+        target = self._one_channel(targets.target_score.to(wide))
+        source = self._one_channel(targets.source_score.to(wide))
         own = counted.to(wide)
         if self.sorted is None:
             score = torch.cat(self.scores).sort().values
             self.sorted = score, torch.cat([score.new_zeros(1), score.cumsum(0)])
         score, so_far = self.sorted
-        count, total = len(score), so_far[-1]
         below = torch.searchsorted(score, -target)  # sources whose coefficient is negative
         negative = target * below + so_far[below]
-        row = target * count + total
+        row = target * len(score) + so_far[-1]
         magnitude = row - 2 * negative - own * (target + source).abs()
         inverse = reciprocal(row - own * (target + source), magnitude)
-        others = self.moments.unsqueeze(1) - (
-            torch.stack([own, own * source]).unsqueeze(-1) * values.to(wide)
-        )  # (2, n, M)
+        own_moments = torch.stack([own, own * source]).unsqueeze(-1) * targets.values.to(wide)
+        others = self.moments.unsqueeze(1) - own_moments  # (2, n, M)
         mean = (target.unsqueeze(-1) * others[0] + others[1]) * inverse.unsqueeze(-1)
-        return mean.to(values.dtype)
+        return mean.to(targets.values.dtype)
 
     def _one_channel(self, score: Tensor) -> Tensor:
         return (score if self.weight is None else score * self.weight.to(score)).sum(-1)
 
 
-class ExponentialSums(StreamedSums):
+class ExpSums(StreamedSums):
     """phi = exp: one sum a channel, relative to the strongest source so far."""
 
     def __init__(self, channel_weight: Tensor | None) -> None:
@@ -117,31 +111,30 @@ class ExponentialSums(StreamedSums):
         self.peak: Tensor | None = None  # (R,)
         self.sums: Tensor | None = None  # (R, M + 1): sums of e^(t - peak) c, and of e^(t - peak)
 
-    def add(self, values: Tensor, source_score: Tensor) -> None:
-        score = source_score.to(wide_dtype(values)).T  # (R, n)
+    def add(self, sources: Neurons) -> None:
+        score = sources.source_score.to(wide_dtype(sources.values)).T  # (R, n)
         peak = score.amax(-1)
         if self.peak is not None:
             peak = torch.maximum(peak, self.peak)
-        sums = torch.exp(score - peak.unsqueeze(-1)) @ _with_one(values.to(score))
+        sums = torch.exp(score - peak.unsqueeze(-1)) @ _with_one(sources.values.to(score))
         if self.sums is not None and self.peak is not None:
             sums = sums + self.sums * torch.exp(self.peak - peak).unsqueeze(-1)
         self.peak, self.sums = peak, sums
 
-    def context(
-        self, target_score: Tensor, values: Tensor, source_score: Tensor, counted: Tensor
-    ) -> Tensor:
+    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
         assert self.peak is not None
         assert self.sums is not None
-        wide = self.sums.dtype
-        log_factor = target_score.to(wide) + self.peak  # (n, R); what is common to a row cancels
+        # (n, R); what is common to a row cancels
+        log_factor = targets.target_score.to(self.sums) + self.peak
         if self.weight is not None:
-            log_factor = log_factor + self.weight.to(wide).log()
+            log_factor = log_factor + self.weight.to(self.sums).log()
         factor = torch.exp(log_factor - log_factor.amax(-1, keepdim=True))
-        own = torch.exp(source_score.to(wide) - self.peak) * counted.to(wide).unsqueeze(-1)
-        return _mean(factor @ self.sums, (factor * own).sum(-1, keepdim=True), values)
+        own = torch.exp(targets.source_score.to(self.sums) - self.peak)
+        own = own * counted.to(own).unsqueeze(-1)
+        return _mean(factor @ self.sums, (factor * own).sum(-1, keepdim=True), targets.values)
 
 
-class InterpolatedSums(StreamedSums):
+class SmoothSums(StreamedSums):
     """phi = sigmoid, softplus with bounded scores: the sums at the virtual targets.
 
     With the tolerance of float64 whatever comes in: an own entry that is most of a sum leaves few
@@ -156,33 +149,30 @@ class InterpolatedSums(StreamedSums):
         self.weight = channel_weight
         self.sums: Tensor | None = None  # (R, nodes, M + 1)
 
-    def add(self, values: Tensor, source_score: Tensor) -> None:
-        score = self._bounded(source_score, values).T.unsqueeze(1)  # (R, 1, n)
+    def add(self, sources: Neurons) -> None:
+        score = self._bounded(sources.source_score).T.unsqueeze(1)  # (R, 1, n)
         node = (self.half * chebyshev_nodes(self.nodes, score)).unsqueeze(-1)
-        sums = self.phi(node + score) @ _with_one(values.to(score))
+        sums = self.phi(node + score) @ _with_one(sources.values.to(score))
         self.sums = sums if self.sums is None else self.sums + sums
 
-    def context(
-        self, target_score: Tensor, values: Tensor, source_score: Tensor, counted: Tensor
-    ) -> Tensor:
+    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
         assert self.sums is not None
-        target = self._bounded(target_score, values)  # (n, R)
-        own = self.phi(target + self._bounded(source_score, values))
+        target = self._bounded(targets.target_score)  # (n, R)
+        own = self.phi(target + self._bounded(targets.source_score))
         own = own * counted.to(own).unsqueeze(-1)
         if self.weight is not None:
             own = own * self.weight.to(own)
-        rows: Tensor | float = 0.0
+        rows = own.new_zeros(())
         for channel, sums in enumerate(self.sums):
             basis = cardinal_basis(target[:, channel] / self.half, self.nodes)
             total = torch.exp(basis @ sums[:, -1:].log())  # of the logarithm: relative errors
             if self.weight is not None:
                 total = total * self.weight[channel].to(total)
             rows = rows + total * (basis @ (sums / sums[:, -1:]))
-        assert isinstance(rows, Tensor)
-        return _mean(rows, own.sum(-1, keepdim=True), values)
+        return _mean(rows, own.sum(-1, keepdim=True), targets.values)
 
-    def _bounded(self, score: Tensor, values: Tensor) -> Tensor:
-        return score.to(wide_dtype(values)).clamp(-self.bound, self.bound)
+    def _bounded(self, score: Tensor) -> Tensor:
+        return score.to(wide_dtype(score)).clamp(-self.bound, self.bound)
 
 
 def _with_one(values: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
+from scaseg.ops.exact import uniform_context
 from scaseg.ops.streaming import StreamedSums, UniformSums
-from scaseg.ops.uniform import uniform_context
 
 
 class NoContext(Context):

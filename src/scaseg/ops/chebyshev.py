@@ -1,4 +1,4 @@
-"""Chebyshev interpolation in the target score: how many nodes are enough, and the basis.
+"""Chebyshev interpolation: how many nodes are enough, the nodes, and the basis.
 
 ops/README.md, "Smooth activations", proves the bound that `node_count` inverts.
 """
@@ -86,7 +86,7 @@ class CardinalBasis(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, ctx.nodes = inputs
         ctx.save_for_backward(x)
-        ctx.set_materialize_grads(False)  # a first backward pass asks for none: evaluation.py
+        ctx.set_materialize_grads(False)  # a first backward pass asks for none: autograd.py
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:

@@ -1,0 +1,197 @@
+"""Selective context in O(n) or O(n log n), exactly: identity, relu, and the plain average.
+
+(exp, exact too, is a special case of smooth.py.) ops/README.md derives each form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+
+from scaseg.ops.checks import check_values
+from scaseg.ops.dense import reciprocal
+from scaseg.ops.operands import Operands, strongest, wide_dtype, working_dtype
+
+
+def uniform_context(
+    values: Tensor, *, exclude_self: bool = True, source_mask: Tensor | None = None
+) -> Tensor:
+    """Return the plain mean of the sources: every coefficient is 1 (the paper's baseline-ave).
+
+    values (B, source, M), source_mask (B, source) -> (B, source, M), or (B, 1, M), the same for
+    every target, with exclude_self=False.
+    """
+    check_values(values, source_mask)
+    with torch.autocast(values.device.type, enabled=False):
+        used = values.to(working_dtype(values))
+        present = used.new_ones(used.shape[:2]) if source_mask is None else source_mask.to(used)
+        if source_mask is not None:
+            used = used.masked_fill(~source_mask.unsqueeze(-1), 0)
+        total, count = used.sum(1, keepdim=True), present.sum(1, keepdim=True)
+        if exclude_self:
+            total, count = total - used, count - present
+        context = total * reciprocal(count).unsqueeze(-1)
+    return context.to(values.dtype)
+
+
+def identity_context(operands: Operands) -> Tensor:
+    """Return the context for phi = identity, the paper read literally: (B, target, M).
+
+    Two moments are enough: sum_j (s_i + t_j) c_j = s_i sum_j c_j + sum_j t_j c_j.
+    """
+    operands = operands.hide_masked(score=0)
+    values, present = operands.values, operands.present
+    target, source = _one_channel(operands)  # (B, target), (B, source), wide
+    count, score_sum = present.sum(1, keepdim=True).to(source), source.sum(1, keepdim=True)
+    # sum_j |s_i + t_j| by |z| = 2 relu(z) - z; a constant to autograd, for the guard
+    fixed, of = target.detach(), source.detach()
+    positive = RampSum.apply(fixed, of, present.to(source).unsqueeze(-1)).squeeze(-1)
+    magnitude = 2 * positive - (fixed * count + of.sum(1, keepdim=True))
+    if operands.own is None:
+        inverse = reciprocal(target * count + score_sum, magnitude)
+        mix = torch.stack([target * inverse, inverse], -1).to(values.dtype)  # (B, target, 2)
+        return mix @ (torch.stack([present, source.to(values.dtype)], 1) @ values)
+
+    # Leave the own term out of each moment by itself: their sum may nearly vanish. A moment
+    # without its own term loses digits only where that term is the largest: that row directly.
+    top = source.detach().abs().argmax(1, keepdim=True)  # (B, 1)
+    direct = ((target.gather(1, top) + source) * present).scatter(1, top, 0)  # (B, source)
+    total = target * (count - present) + (score_sum - source)
+    total = total.scatter(1, top, direct.sum(1, keepdim=True))
+    magnitude = magnitude - ((target + source) * present).detach().abs()
+    magnitude = magnitude.scatter(1, top, direct.detach().abs().sum(1, keepdim=True))
+    inverse = reciprocal(total, magnitude)
+    first, second = ((x * inverse).to(values.dtype).unsqueeze(-1) for x in (target, 1))
+    narrow = source.to(values.dtype)
+    other_values = values.sum(1, keepdim=True) - values
+    other_moment = narrow.unsqueeze(1) @ values - narrow.unsqueeze(-1) * values
+    context = first * other_values + second * other_moment
+    row = (direct * inverse.gather(1, top)).to(values.dtype).unsqueeze(1) @ values
+    return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
+
+
+def _one_channel(operands: Operands) -> tuple[Tensor, Tensor]:
+    """Join the channels: sum_r w_r (s_ir + t_jr) is itself a target's plus a source's score.
+
+    -> (B, target), (B, source), 0 at masked sources, in the wide dtype: row sums near zero magnify
+    every rounding error of the scores, and widening n numbers is cheap. The origin of each channel
+    is moved into the middle of its sources first: s and t may be large numbers that cancel.
+    """
+    wide = wide_dtype(operands.values)
+    visible = operands.source_score.detach().to(wide)
+    if operands.source_mask is not None:
+        visible = visible.masked_fill(~operands.source_mask.unsqueeze(1), torch.nan)
+    center = visible.nanmedian(-1, keepdim=True).values  # (B, R, 1)
+    center = center.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    target = operands.target_score.to(wide) + center
+    source = operands.source_score.to(wide) - center
+    if operands.channel_weight is not None:
+        weight = operands.channel_weight.to(wide).view(1, -1, 1)
+        target, source = target * weight, source * weight
+    return target.sum(1), source.sum(1) * operands.present
+
+
+def relu_context(operands: Operands) -> Tensor:
+    """Return the context for phi = relu by sorting the sources once: (B, target, M)."""
+    operands = operands.hide_masked(score=0)
+    channels = [_relu_sums(operands, r) for r in range(operands.source_score.shape[1])]
+    weighted, total = (sum(sums[1:], start=sums[0]) for sums in zip(*channels, strict=True))
+    # a NaN score has no place in the order: it could hide behind the sources it is compared with
+    hidden_nan = operands.source_score.detach().isnan().flatten(1).any(1, keepdim=True)
+    total = total.masked_fill(hidden_nan, torch.nan)
+    return weighted * reciprocal(total).unsqueeze(-1)
+
+
+def _relu_sums(operands: Operands, r: int) -> tuple[Tensor, Tensor]:
+    """Sums of one channel, weighted: of a_ij c_j (B, target, M) and of a_ij (B, target)."""
+    values, present = operands.values, operands.present
+    target, source = operands.target_score[:, r], operands.source_score[:, r]
+    weighted = RampSum.apply(target, source, values)
+    total = RampSum.apply(target, source, present.unsqueeze(-1)).squeeze(-1)
+    if operands.own is not None:
+        own = torch.relu(target + source) * present
+        # "total minus own" loses digits only at the strongest source: that row directly
+        top = strongest(source.unsqueeze(1), operands.source_mask).source.squeeze(1)
+        direct = (torch.relu(target.gather(1, top) + source) * present).scatter(1, top, 0)
+        row = direct.unsqueeze(1) @ values  # (B, 1, M)
+        weighted = torch.addcmul(weighted, own.unsqueeze(-1), values, value=-1)
+        weighted = weighted.scatter(1, top.unsqueeze(-1).expand_as(row), row)
+        total = (total - own).scatter(1, top, direct.sum(1, keepdim=True))
+    if operands.channel_weight is None:
+        return weighted, total
+    return weighted * operands.channel_weight[r], total * operands.channel_weight[r]
+
+
+class RampSum(Function):
+    """N_i = sum_j relu(s_i + t_j) c_j: (B, target), (B, source), (B, source, M) -> (B, target, M).
+
+    The sources with t > -s are the first few in descending order of t, so sums over them are
+    prefix sums. Anchored at the weakest of them,
+        sum (s + t_m) c_m = (s + t_k) sum c_m + sum (t_m - t_k) c_m,     m <= k,
+    every factor is a difference of neighbours, non-negative and exact: nothing cancels. Gradients
+    are sums of the same kind with the roles swapped, hence any order is available.
+    """
+
+    @staticmethod
+    def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
+        score, prefix, active = _sorted_prefix(target_score, source_score, values)
+        steps = (score[:, :-1] - score[:, 1:]).unsqueeze(-1) * prefix[:, :-1]
+        anchored = F.pad(steps.cumsum(1), (0, 0, 1, 0))
+        weakest = score.gather(1, (active - 1).clamp(min=0))
+        above = (target_score + weakest).masked_fill(active == 0, 0)
+        return above.unsqueeze(-1) * _first(prefix, active) + _first(anchored, active)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        target_score, source_score, values = ctx.saved_tensors
+        grad_target = grad_source = grad_values = None
+        if ctx.needs_input_grad[0]:
+            grad_target = (grad * StepSum.apply(target_score, source_score, values)).sum(-1)
+        if ctx.needs_input_grad[1]:
+            grad_source = (values * StepSum.apply(source_score, target_score, grad)).sum(-1)
+        if ctx.needs_input_grad[2]:
+            grad_values = RampSum.apply(source_score, target_score, grad)
+        return grad_target, grad_source, grad_values
+
+
+class StepSum(Function):
+    """N_i = sum of c_j over the sources with s_i + t_j > 0; shapes as in RampSum."""
+
+    @staticmethod
+    def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
+        _, prefix, active = _sorted_prefix(target_score, source_score, values)
+        return _first(prefix, active)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        target_score, source_score = ctx.saved_tensors
+        return None, None, StepSum.apply(source_score, target_score, grad)
+
+
+def _sorted_prefix(target: Tensor, source: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+    """Sort the sources, strongest first: their scores (B, source), prefix sums (B, source, M).
+
+    And how many of them each target adds up, (B, target): those with t > -s.
+    """
+    score, order = source.sort(dim=-1, descending=True)
+    prefix = values.gather(1, order.unsqueeze(-1).expand_as(values)).cumsum(1)
+    active = torch.searchsorted(-score, target.contiguous())  # counts -t < s, strictly
+    return score, prefix, active
+
+
+def _first(prefix: Tensor, count: Tensor) -> Tensor:
+    """Return prefix sums (B, source, M) of the first `count` sources: (B, target, M)."""
+    index = (count - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, prefix.shape[-1])
+    return prefix.gather(1, index).masked_fill((count == 0).unsqueeze(-1), 0)
