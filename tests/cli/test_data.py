@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -101,13 +102,28 @@ def test_values_are_renamed(root, text, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check", "nowhere"], "error: nowhere: no such folder; give the one that holds"),
+        (
+            ["check", "nowhere"],
+            "error: nowhere: no such folder; give the one that holds the dataset",
+        ),
         (["check", "."], "error: images: no such folder; give images/ and labels/"),
         (["check", ".", "--name", "x"], "error: --name: 'x'; give one of folder, "),
-        (["check", ".", "--label-map", "{255:1}"], "error: --label-map: '{255:1}'; give whole num"),
-        (["check", ".", "--label-map", "{a: 1}"], "error: --label-map: '{a: 1}'; give whole num"),
-        (["check", ".", "--label-map", "{1.5: 1}"], "error: --label-map: '{1.5: 1}'; give whole"),
-        (["check", ".", "--label-map", "{"], "error: --label-map: '{'; give whole numbers, such"),
+        (
+            ["check", ".", "--label-map", "{255:1}"],
+            "error: --label-map: '{255:1}'; give a mapping of whole numbers, such as {255: 1}",
+        ),
+        (
+            ["check", ".", "--label-map", "{a: 1}"],
+            "error: --label-map: '{a: 1}'; give a mapping of whole",
+        ),
+        (
+            ["check", ".", "--label-map", "{1.5: 1}"],
+            "error: --label-map: '{1.5: 1}'; give a mapping of whole",
+        ),
+        (
+            ["check", ".", "--label-map", "{"],
+            "error: --label-map: '{'; give a mapping of whole numbers",
+        ),
         (["check", ".", "--classes", "a,,b"], "error: --classes: 'a,,b'; give names separated"),
         (["check", ".", "--workers", "0"], "error: --workers: '0'; give a whole number >= 1"),
         (["check", ".", "--ignore-index", "-1"], "error: --ignore-index: '-1'; give a whole"),
@@ -133,7 +149,11 @@ def test_a_terminal_without_blocks_gets_ascii(root):
     done = subprocess.run(
         [sys.executable, "-c", script, str(root)],
         capture_output=True,
-        env={"PYTHONIOENCODING": "ascii", "COLUMNS": "60", "PATH": ""},
+        env={
+            "PYTHONIOENCODING": "ascii",
+            "COLUMNS": "60",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
     )
     assert done.returncode == 0, done.stderr
     assert b"###" in done.stdout

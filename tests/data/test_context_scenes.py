@@ -13,7 +13,7 @@ from scaseg.data.datasets.context_scenes import ContextScenesGlobal, ContextScen
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
-from scaseg.data.validation.scan import scan_labels
+from scaseg.data.validation.check import count_pixels
 from scaseg.models.backbones.tiny import Tiny
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
@@ -124,7 +124,7 @@ def test_caches_and_scan_take_scenes(tmp_path):
         np.concatenate([scenes[index].labels.ravel() for index in range(3)]),
         minlength=len(scenes.classes),
     )
-    assert scan_labels(scenes).pixels == tuple(counted.tolist())
+    assert count_pixels(scenes) == tuple(counted.tolist())
 
 
 def test_settings_of_files_do_not_fit():

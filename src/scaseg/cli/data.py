@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.parser import Parser, positive
 from scaseg.cli.places import cannot_be_written, check_folder
+from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.paired import PairedDataset
 
-LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
+DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
+CHECK_KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
 
 
 def add_data(add: Callable[..., Parser]) -> None:
@@ -51,39 +53,29 @@ def _add_list(add: Callable[..., Parser]) -> None:
 def _add_check(add: Callable[..., Parser]) -> None:
     parser = add(
         "check",
-        help="read every file of a data set and report all that is wrong with it",
+        help="read every file of a dataset and report all that is wrong with it",
         description="Read every photograph and label map once and report all problems together, "
         "with class frequencies and the class weights that training would use. Exit code 0: none "
         "or warnings only; 1: errors, with which training would fail or be wrong.",
         epilog="example: scaseg data check masks --label-map '{255: 1}'",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the data set")
-    parser.add_argument(
-        "--name",
-        default="folder",
-        metavar="NAME",
-        help="which data set it is, as `scaseg data list` names it (default: %(default)s)",
-    )
-    parser.add_argument(
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
+    option("--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (folder)")
+    option(
         "--label-map",
-        type=_label_map,
         metavar="MAP",
         help="values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
         "calls it --data.label_map, and so with the other options)",
     )
-    parser.add_argument(
+    option(
         "--reduce-zero-label",
-        action="store_true",
+        action="store_const",
+        const="true",
         help="0 is unlabelled, and every other class one less",
     )
-    parser.add_argument(
-        "--ignore-index",
-        type=_value,
-        default=255,
-        metavar="N",
-        help="the value of unlabelled pixels on disk (default: %(default)s)",
-    )
-    parser.add_argument(
+    option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
+    option(
         "--classes",
         type=_names,
         metavar="A,B,...",
@@ -91,10 +83,8 @@ def _add_check(add: Callable[..., Parser]) -> None:
     )
     add_max_pixels(parser)
     _add_workers(parser, "by the number of cores")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument(
-        "--quiet", action="store_true", help="print problems and nothing else, no progress"
-    )
+    option("--json", action="store_true", help="print JSON and nothing else")
+    option("--quiet", action="store_true", help="print problems and nothing else, no progress")
     parser.set_defaults(run=_check, takes_keys=True)
 
 
@@ -147,55 +137,38 @@ def _list(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
-    _take_keys(options, parser)
-    dataset = _dataset("--name", options.name, parser)
-    _require_folder(options.folder, parser)
+    for key in options.config_keys:  # as the report's advice names the options
+        if key not in CHECK_KEYS.values():
+            known = ", ".join(f"--{known}" for known in CHECK_KEYS.values())
+            raise UserError(f"--{key}", "not an option of check", f"give {known}")
+
+    from scaseg.config.recipe import load_recipe
+
+    with typed_options(options, CHECK_KEYS):
+        data = load_recipe(None, read_overrides(options, CHECK_KEYS)).data
+    if data.is_generated:
+        raise UserError("--name", f"{data.name} is generated", "there are no files to check")
 
     from scaseg.data.validation.check import check_data
     from scaseg.data.validation.report import render
     from scaseg.progress import progress_bar
 
-    try:
-        with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
-            report = check_data(
-                dataset,
-                options.folder,
-                classes=options.classes,
-                label_map=options.label_map,
-                reduce_zero_label=options.reduce_zero_label,
-                ignore_index=options.ignore_index,
-                max_pixels=options.max_pixels,
-                workers=options.workers,
-                progress=progress,
-            )
-    except ValueError as fault:
-        parser.error(" ".join(str(fault).split()))
+    with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
+        report = check_data(
+            DATASETS[data.name],
+            options.folder,
+            workers=options.workers,
+            progress=progress,
+            **{name: getattr(data, name) for name in DATASET_OPTIONS},
+        )
     if options.json:
         _print(json.dumps(report.to_dict(), indent=2))
     else:
         width = shutil.get_terminal_size().columns
         encoding = sys.stdout.encoding or "ascii"
-        _print(render(report, width=width, encoding=encoding, problems_only=options.quiet))
+        _print(render(report, width=width, encoding=encoding, findings_only=options.quiet))
     if report.errors:
         sys.exit(1)
-
-
-def _take_keys(options: argparse.Namespace, parser: Parser) -> None:
-    """Accept options under the names that `train` has for them, as the report's advice does."""
-    from scaseg.config.recipe import load_recipe
-
-    names = ("name", "label_map", "reduce_zero_label", "ignore_index", "classes", "max_pixels")
-    for key in options.config_keys:
-        if key not in {f"data.{name}" for name in names}:
-            given = ", ".join(f"--data.{name}" for name in names)
-            parser.error(f"--{key}: not an option of check; give {given}")
-    try:
-        data = load_recipe(None, options.config_keys).data
-    except ValueError as fault:
-        parser.error(str(fault))
-    for key in options.config_keys:
-        name = key.removeprefix("data.")
-        setattr(options, name, getattr(data, name))
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:
@@ -262,25 +235,9 @@ def _print(text: str) -> None:
         print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _label_map(text: str) -> dict[int, int]:
-    from scaseg.config.recipe import load_recipe
-
-    wrong = argparse.ArgumentTypeError(f"{text!r}; give whole numbers, such as '{{255: 1}}'")
-    try:
-        found = load_recipe(None, {"data.label_map": text}).data.label_map
-    except ValueError as fault:
-        raise wrong from fault
-    if not found:
-        raise wrong
-    return found
-
-
-def _value(text: str) -> int:
-    return whole(text, 0, LARGEST_LABEL)
-
-
-def _names(text: str) -> list[str]:
+def _names(text: str) -> str:
+    """Turn names separated by commas into the list that a recipe would have."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r}; give names separated by commas")
-    return names
+        raise UserError("", repr(text), "give names separated by commas")
+    return json.dumps(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,19 +69,19 @@ def add_settings(parser: Parser) -> None:
     parser.set_defaults(takes_keys=True)
 
 
-def read_overrides(options: argparse.Namespace) -> dict[str, str]:
-    """The settings that were given, {key of a recipe: text}."""
-    given = {key: getattr(options, name) for name, key in KEYS.items()}
+def read_overrides(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -> dict[str, str]:
+    """The settings that were given, {key of a recipe: text}; keys: {option: key}."""
+    given = {key: getattr(options, name) for name, key in keys.items()}
     return {key: str(one) for key, one in given.items() if one is not None} | options.config_keys
 
 
 @contextmanager
-def typed_options(options: argparse.Namespace) -> Iterator[None]:
+def typed_options(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -> Iterator[None]:
     """Name the options that were typed in errors: --epochs for --training.epochs."""
     try:
         yield
     except UserError as error:
-        names = {f"--{key}": name for name, key in KEYS.items() if getattr(options, name, None)}
+        names = {f"--{key}": name for name, key in keys.items() if getattr(options, name, None)}
         if error.place not in names:
             raise
         option = f"--{names[error.place].replace('_', '-')}"

@@ -37,7 +37,7 @@ from scaseg.comparison.worker import evaluate_model
 from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.validation.require import Part, require_sound
+from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError
 from scaseg.io.lock import LOCK, folder_lock
 from scaseg.io.table import Row, read_rows
@@ -219,7 +219,7 @@ def _check_split(config: DataConfig, split: str | None) -> str:
     """Describe what a fold is evaluated on; UserError where one of its files is invalid."""
     dataset, description = evaluation_split(config, split)
     if isinstance(dataset, PairedDataset) and config.check == "all":
-        require_sound([Part(description, dataset)], trained_on=False)
+        require_valid([Part(description, dataset)], training=False)
     return description
 
 

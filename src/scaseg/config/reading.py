@@ -171,7 +171,7 @@ def what_fits(hint: Any, facts: Mapping[str, Any]) -> str:
         length = "" if arguments[-1] is Ellipsis else f" of {len(arguments)}"
         return f"a list{length}, each {what_fits(arguments[0], facts)}"
     if origin is dict:
-        return "a mapping" + (" of whole numbers" if arguments[0] is int else "")
+        return "a mapping" + (" of whole numbers, such as {255: 1}" if arguments[0] is int else "")
     if hint in (bool, str):
         return "true or false" if hint is bool else "text"
     least, most = facts.get("least"), facts.get("most")

@@ -27,9 +27,7 @@ from scaseg.data.loading import (
     TrainingDataset,
 )
 from scaseg.data.sample import collate
-from scaseg.data.validation.check import quick_check
-from scaseg.data.validation.require import Part, Pixels, require_sound
-from scaseg.data.validation.scan import scan_labels
+from scaseg.data.validation.check import Part, Pixels, count_pixels, quick_check, require_valid
 from scaseg.errors import UserError
 from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
@@ -80,7 +78,7 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Tra
         assert pixels is not None
         count = len(pixels)
         if val is not None:
-            count = max(count, len(scan_labels(val).pixels if counted is None else counted[-1]))
+            count = max(count, len(count_pixels(val) if counted is None else counted[-1]))
         classes = tuple(f"class {index}" for index in range(count))
         pixels = (*pixels, *(0,) * (count - len(pixels)))
         for images in (train, val):
@@ -111,7 +109,7 @@ def _validate(
         with suppress(ValueError):  # without label maps, or torn: reported when it is evaluated
             test = build_dataset(replace(config, classes=None), "test")
     assert test is None or isinstance(test, PairedDataset)
-    return require_sound(parts, apart_from=test, progress=progress)
+    return require_valid(parts, test=test, progress=progress)
 
 
 def open_splits(config: DataConfig) -> tuple[SegmentationDataset, SegmentationDataset | None, str]:
@@ -255,12 +253,7 @@ def _class_pixels(
                 return tuple(pixels)
     if counted is not None:
         return counted[0]
-    scan = scan_labels(train)
-    if scan.problems:
-        rest = len(scan.problems) - 1
-        more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
-        raise ValueError(f"{scan.problems[0]}{more}")
-    return tuple(scan.pixels)
+    return count_pixels(train)
 
 
 def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) -> Samples:

@@ -17,8 +17,7 @@ from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
-from scaseg.data.validation.check import quick_check
-from scaseg.data.validation.require import Part, require_sound
+from scaseg.data.validation.check import Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.test_time import TestTimeAugmentation
 from scaseg.io.lock import folder_lock
@@ -132,7 +131,7 @@ def check_data(
         quick_check(dataset, masks=False)
     elif isinstance(dataset, PairedDataset) and check == "all":
         part = Part(dataset.split or "all images", dataset)
-        require_sound([part], trained_on=False, progress=progress)
+        require_valid([part], training=False, progress=progress)
 
 
 def _count(

@@ -4,7 +4,7 @@ from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import check_data, quick_check
-from scaseg.data.validation.report import Problem, Report, render
+from scaseg.data.validation.report import Finding, Report, render
 
 TRAIN, TEST = ("a", "b", "c"), ("x", "y")
 
@@ -183,14 +183,14 @@ WARNINGS = {
 }
 
 
-def lines(problems):
-    return [problem.line for problem in problems]
+def lines(findings):
+    return [str(finding) for finding in findings]
 
 
 def test_a_clean_data_set(root):
     label_map(root / "labels/a_labelTrainIds.png", [0])  # left there by another tool
     report = check_data(FolderDataset, root, workers=2)
-    assert report.problems == ()
+    assert report.findings == ()
     assert report.splits == {"train": 3, "test": 2}
     assert report.sizes == ((16, 24),) * 3
     assert report.classes == ("sky", "tree", "road")
@@ -265,7 +265,7 @@ def test_without_lists_everything_is_one_set_and_mmseg_has_its_folders(root, tmp
     report = check_data(FolderDataset, root)
     assert report.splits == {"train": 3, "val": 2, "test": 0}
     assert len(report.errors) == 1
-    assert "ann_dir/test: no such folder" in report.errors[0].line
+    assert "ann_dir/test: no such folder" in str(report.errors[0])
 
 
 def test_a_folder_that_is_no_data_set(tmp_path):
@@ -343,7 +343,7 @@ def test_labels_that_are_no_images_are_compared_when_read(root):
     quick_check(dataset)
 
 
-def report_with(problems=(), classes=("sky", "a very long name of a class that goes on", "道路")):
+def report_with(findings=(), classes=("sky", "a very long name of a class that goes on", "道路")):
     return Report(
         root="somewhere",
         splits={"train": 3},
@@ -354,7 +354,7 @@ def report_with(problems=(), classes=("sky", "a very long name of a class that g
         unlabelled=10,
         eta=0.3,
         weights=(1.0, 1.0, 8.0),
-        problems=tuple(problems),
+        findings=tuple(findings),
     )
 
 
@@ -366,14 +366,14 @@ def test_the_chart_fits_the_terminal(width, encoding):
     text = render(report_with(), width=width, encoding=encoding)
     assert max(map(cell_len, text.splitlines())) == min(width, 100)
     text.encode(encoding)
-    signs = ("█", "η = 0.3") if encoding == "utf-8" else ("###", "eta = 0.3")
+    signs = ("█", "eta = 0.3") if encoding == "utf-8" else ("###", "eta = 0.3")
     for sign in signs:
         assert sign in text
 
 
 def test_problems_of_one_kind_are_shown_together():
-    same = [Problem(f"{i}.png", "a RGB label map", "give one channel") for i in range(300)]
-    other = Problem("z.png", "cannot be read", "repair it", "torn")
+    same = [Finding(f"{i}.png", "a RGB label map", "give one channel") for i in range(300)]
+    other = Finding("z.png", "cannot be read", "repair it", "torn")
     text = render(report_with([*same, other]), width=60)
     assert "error, 300 times: a RGB label map; give one channel" in text
     assert "    4.png\n    and 295 more\n" in text

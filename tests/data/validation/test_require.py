@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.validation import require as module
-from scaseg.data.validation.require import Part, require_sound
+from scaseg.data.validation import samples
+from scaseg.data.validation.check import Part, require_valid
 from tests.data.validation.test_check import label_map, labels_everywhere, root  # noqa: F401 - a fixture
 
 
@@ -25,117 +25,119 @@ def parts(folder):
 
 
 @pytest.fixture
-def looks(monkeypatch):
+def images_read(monkeypatch):
     """Count the photographs that are read."""
     seen = []
-    read = module.look_at
-    monkeypatch.setattr(module, "look_at", lambda *files: seen.append(files) or read(*files))
+    read = samples.read_image
+    monkeypatch.setattr(
+        samples, "read_image", lambda path, **limits: seen.append(path) or read(path, **limits)
+    )
     return seen
 
 
-def test_pixels_are_counted_on_the_way(root, cache, looks):  # noqa: F811
+def test_pixels_are_counted_on_the_way(root, cache, images_read):  # noqa: F811
     test = FolderDataset(root, "test")
     train = FolderDataset(root, "train")
     both = [Part("train", train), Part("test", test)]
-    assert require_sound(both) == ((288, 288, 288), (192, 192, 192))
-    assert len(looks) == 5
-    assert require_sound(both) == ((288, 288, 288), (192, 192, 192))
-    assert len(looks) == 5
+    assert require_valid(both) == ((288, 288, 288), (192, 192, 192))
+    assert len(images_read) == 5
+    assert require_valid(both) == ((288, 288, 288), (192, 192, 192))
+    assert len(images_read) == 5
 
 
-def test_another_file_option_or_question_is_looked_at_again(root, cache, looks):  # noqa: F811
-    require_sound(parts(root))
-    assert len(looks) == 3
-    require_sound(parts(root), trained_on=False)
-    assert len(looks) == 6
+def test_another_file_option_or_question_is_looked_at_again(root, cache, images_read):  # noqa: F811
+    require_valid(parts(root))
+    assert len(images_read) == 3
+    require_valid(parts(root), training=False)
+    assert len(images_read) == 6
     other = FolderDataset(root, "train", label_map={0: 1})
-    assert require_sound([Part("train", other)])[0] == (0, 576, 288)
-    assert len(looks) == 9
+    assert require_valid([Part("train", other)])[0] == (0, 576, 288)
+    assert len(images_read) == 9
     limited = FolderDataset(root, "train", max_pixels=10**6)
-    require_sound([Part("train", limited)])
-    assert len(looks) == 12
+    require_valid([Part("train", limited)])
+    assert len(images_read) == 12
     label_map(root / "labels/b.png", [0])
-    assert require_sound(parts(root))[0] == (576, 192, 192)
-    assert len(looks) == 15
+    assert require_valid(parts(root))[0] == (576, 192, 192)
+    assert len(images_read) == 15
 
 
 def test_a_change_that_keeps_size_and_time_is_seen(root, cache):  # noqa: F811
-    require_sound(parts(root))
+    require_valid(parts(root))
     path = root / "labels/b.png"
     before, whole = path.stat(), path.read_bytes()
     path.write_bytes(whole[:-20] + bytes(20))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
     with pytest.raises(ValueError, match=r"labels/b\.png: "):
-        require_sound(parts(root))
+        require_valid(parts(root))
 
 
 def test_errors_are_not_remembered_and_nothing_is_where_nobody_wants_it(
     root,  # noqa: F811
     cache,
-    looks,
+    images_read,
     monkeypatch,
 ):
     label_map(root / "labels/b.png", [9])
     for _ in range(2):
         with pytest.raises(ValueError, match=r"b\.png: holds labels that are no class"):
-            require_sound(parts(root))
-    assert len(looks) == 6
+            require_valid(parts(root))
+    assert len(images_read) == 6
     assert not list(cache.rglob("*.json"))
     label_map(root / "labels/b.png", [0])
     monkeypatch.setenv("SCASEG_CACHE", "")
-    require_sound(parts(root))
+    require_valid(parts(root))
     assert not list(cache.rglob("*.json"))
 
 
 @pytest.mark.parametrize("torn", [b"", b"[", b"{}", b"[[null]]", b"7", b"\xff"])
-def test_a_torn_memory_is_none(root, cache, looks, torn):  # noqa: F811
-    expected = require_sound(parts(root))
+def test_a_torn_memory_is_none(root, cache, images_read, torn):  # noqa: F811
+    expected = require_valid(parts(root))
     [place] = cache.rglob("*.json")
     assert json.loads(place.read_text()) == [[288, 288, 288]]
     place.write_bytes(torn)
     if torn == b"{}":  # no part at all
         place.write_bytes(b'{"a": 1}')
-    assert require_sound(parts(root)) == expected
-    assert len(looks) == 6
+    assert require_valid(parts(root)) == expected
+    assert len(images_read) == 6
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_reason_to_stop(root, tmp_path, monkeypatch):  # noqa: F811
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("SCASEG_CACHE", str(tmp_path / "file"))
-    assert require_sound(parts(root))
+    assert require_valid(parts(root))
 
 
 def test_test_images_are_only_compared(root):  # noqa: F811
     test = FolderDataset(root, "test")
     (root / "images/x.jpg").write_bytes(b"torn")
     label_map(root / "labels/y.png", [77], (3, 3))
-    require_sound(parts(root), apart_from=test)
+    require_valid(parts(root), test=test)
     Image.open(root / "images/c.jpg").save(root / "images/y.jpg", format="PNG")
     with pytest.raises(ValueError, match=r"images/y\.jpg: a photograph of test, the same as one"):
-        require_sound(parts(root), apart_from=test)
+        require_valid(parts(root), test=test)
 
 
 def test_two_parts_of_one_list_may_share(root):  # noqa: F811
     train = FolderDataset(root, "train")
     same = [Part("train", train), Part("train", train)]
-    assert require_sound(same)[0] == require_sound(same)[1]
+    assert require_valid(same)[0] == require_valid(same)[1]
     with pytest.raises(ValueError, match=r"a\.jpg: stands in train and in val"):
-        require_sound([Part("train", train), Part("val", train)])
+        require_valid([Part("train", train), Part("val", train)])
     with pytest.raises(ValueError, match=r"a\.jpg: stands more than once in train"):
-        require_sound([Part("train", train.subset([0, 0, 1]))])
+        require_valid([Part("train", train.subset([0, 0, 1]))])
 
 
 def test_a_few_masks_may_be_judged_but_not_trained_on(root):  # noqa: F811
     labels_everywhere(root, [0, 255])
-    require_sound(parts(root), trained_on=False)
+    require_valid(parts(root), training=False)
     with pytest.raises(ValueError, match="binary masks, it seems"):
-        require_sound(parts(root))
+        require_valid(parts(root))
 
 
 def test_progress_is_told(root):  # noqa: F811
     heard = []
     test = FolderDataset(root, "test")
-    require_sound(parts(root), apart_from=test, progress=lambda *said: heard.append(said))
+    require_valid(parts(root), test=test, progress=lambda *said: heard.append(said))
     assert heard == [(done, 5) for done in range(1, 6)]
     assert np.all([total == 5 for _, total in heard])

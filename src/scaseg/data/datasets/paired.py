@@ -72,7 +72,8 @@ class PairedDataset(SegmentationDataset):
         self.ignore_index = ignore_index
         self.max_pixels = max_pixels
         if not self.root.is_dir():
-            raise UserError(shown(self.root), "no such folder")
+            remedy = "give the one that holds the dataset"
+            raise UserError(shown(self.root), "no such folder", remedy)
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
         self.pairs, self.problems = self.find(self.root, split)
         if strict and self.problems:

@@ -1,200 +1,235 @@
-"""Checking a data set before it is trained on: all of it (check_data), or what costs a second."""
+"""Validation of a dataset: `check_data` reports all findings; `require_valid` and the much faster
+`quick_check` raise the first error before training.
+
+What `require_valid` found valid is remembered in the user's cache, so that a run that is continued
+or repeated does not read the data twice; a file that was touched since is read again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import PIL
+
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import FilePair, PairedDataset
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size
-from scaseg.data.sample import IGNORE
-from scaseg.data.validation.problems import (
-    class_problems,
-    list_problems,
-    size_problems,
-    stray_problems,
-    value_problems,
-)
-from scaseg.data.validation.report import Problem, Report, Sizes
-from scaseg.data.validation.require import refuse
-from scaseg.data.validation.sample import SMALLEST, Look, look_at, problem_of, too_small
-from scaseg.data.validation.scan import (
-    LabelFacts,
-    Progress,
-    attempt,
-    count_pixels,
+from scaseg.data.validation import rules
+from scaseg.data.validation.report import Finding, Report, Sizes, raise_first
+from scaseg.data.validation.samples import (
+    LabelStatistics,
+    SampleCheck,
+    check_pairs,
     in_parallel,
-    read_label_facts,
+    sum_pixels,
 )
+from scaseg.errors import UserError
+from scaseg.io.atomic import whole_file
 from scaseg.io.paths import shown
 from scaseg.losses import paper_class_weights
+from scaseg.progress import Progress
 
-HEADERS, DECODED = 2000, 16  # pairs that quick_check looks at: their sizes, their contents
+HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
+VERSION = 1  # raise it when the check learns something: what older ones found valid may not be
+CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
+
+Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
+
+
+class Part(NamedTuple):
+    """Some of the data, and the split they are from: splits must not share a photograph."""
+
+    split: str
+    data: PairedDataset
 
 
 def check_data(
     dataset_class: type[PairedDataset],
     root: str | Path,
     *,
-    classes: Sequence[str] | None = None,
-    label_map: Mapping[int, int] | None = None,
-    reduce_zero_label: bool = False,
-    ignore_index: int = IGNORE,
-    max_pixels: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Report:
     """Read every photograph and label map of all splits once, and report all that is wrong.
 
-    The options are those of the data set. workers: threads; None: by the number of cores. progress
-    hears (done, total) after each pair. ValueError where the folder is no such data set at all.
+    workers: threads; None: by the number of cores. progress: called with (done, total) after each
+    pair. options: of `PairedDataset`. UserError if the folder is no such dataset at all.
     """
     root = Path(root)
-
-    def build(split: str | None) -> PairedDataset:
-        return dataset_class(
-            root,
-            split,
-            classes=classes,
-            label_map=label_map,
-            reduce_zero_label=reduce_zero_label,
-            ignore_index=ignore_index,
-            max_pixels=max_pixels,
-            strict=False,
-        )
-
-    everything = build(None)
-    splits, problems = _splits(build, dataset_class.splits(root), everything)
-    files = list(dict.fromkeys((pair.image, pair.labels) for pair in chain(*splits.values())))
-    looks = in_parallel(
-        lambda pair: look_at(everything, *pair), files, workers=workers, progress=progress
-    )
-    digests = {image: look.digest for (image, _), look in zip(files, looks, strict=True)}
-    facts = {
-        labels: look.labels
-        for (_, labels), look in zip(files, looks, strict=True)
-        if look.labels is not None
-    }
-    trained_on = splits.get("train") or list(chain(*splits.values()))
-    in_train = [facts[pair.labels] for pair in trained_on if pair.labels in facts]
-    known = None if everything.classes is None else len(everything.classes)
-    pixels = count_pixels(facts.values(), known)
-    train_pixels = count_pixels(in_train, len(pixels))
+    everything = dataset_class(root, None, strict=False, **options)
+    splits: dict[str, list[FilePair]] = {}
+    missing: list[UserError] = []
+    for name in dataset_class.splits(root):
+        try:
+            part = dataset_class(root, name, strict=False, **options)
+        except UserError as error:  # an empty list, a folder that is not there: the others go on
+            splits[name] = []
+            missing.append(error)
+            continue
+        splits[name] = part.pairs
+        missing += part.problems
+        if not part.pairs and not part.problems:
+            missing.append(UserError(shown(root), f"the split '{name}' is empty", "give it pairs"))
+    if not splits:
+        splits["all images"] = everything.pairs
+        missing += everything.problems
+    pairs = list(chain(*splits.values()))
+    trained_on = splits.get("train") or pairs
+    checks = check_pairs(everything, pairs, workers=workers, progress=progress)
+    in_train = _statistics_of(trained_on, checks)
+    pixels = sum_pixels(_statistics_of(pairs, checks), everything.classes)
     names = everything.classes or tuple(f"class {index}" for index in range(len(pixels)))
-    problems += chain(
-        *(look.problems for look in looks),
-        value_problems(everything, facts),
-        list_problems(splits, digests),
-        stray_problems(everything, splits),
-        class_problems(everything, names, pixels, train_pixels),
+    train_pixels = sum_pixels(in_train, names)
+    remedy = "add what is missing, or take the name out"
+    findings = chain(
+        # each once: a problem of the folders is one of every split
+        dict.fromkeys(Finding.from_error(error, remedy) for error in missing),
+        *(check.findings for check in checks),
+        rules.value_findings(everything, checks),
+        rules.duplicate_findings(splits, checks),
+        rules.stray_findings(everything, splits),
+        rules.class_findings(everything, names, pixels, train_pixels),
     )
     weights = paper_class_weights(train_pixels) if any(train_pixels) else None
+    sizes = [check.size for check in checks if check.size is not None]
+    sizes.sort(key=lambda size: (size[0] * size[1], size))
+    inside = f"{shown(root)}{os.sep}"
     return Report(
         root=str(root),
         splits={split: len(pairs) for split, pairs in splits.items()},
-        sizes=_sizes([look.size for look in looks if look.size is not None]),
+        sizes=Sizes(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         classes=names,
         counted="train" if splits.get("train") else "all images",
         pixels=train_pixels,
         unlabelled=sum(one.unlabelled for one in in_train),
         eta=None if weights is None else weights.eta,
         weights=None if weights is None else weights.weights,
-        problems=tuple(
-            one._replace(place=one.place.removeprefix(f"{shown(root)}{os.sep}")) for one in problems
-        ),
+        findings=tuple(one._replace(place=one.place.removeprefix(inside)) for one in findings),
     )
 
 
 def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
-    """Look at what costs no time; ValueError with one line where training would go wrong.
+    """Read what takes about a second; UserError if training would go wrong.
 
     Sizes from the headers of up to 2000 pairs, contents of up to 16 label maps, evenly spaced.
-    masks=False: that all hold only 0 and 255 is no fault; a few photographs may show one class.
+    masks=False: values 0 and 255 alone are fine; a few photographs may show one class.
     """
-    compared = in_parallel(
-        lambda pair: _compare_headers(pair, dataset), _spaced(dataset.pairs, HEADERS)
-    )
-    problems = list(chain(*compared))
-    looks = in_parallel(
-        lambda pair: _look_at_labels(dataset, pair), _spaced(dataset.pairs, DECODED)
-    )
-    facts: dict[Path, LabelFacts] = {}
-    for pair, look in zip(_spaced(dataset.pairs, DECODED), looks, strict=True):
-        problems += look.problems
-        if look.labels is not None:
-            facts[pair.labels] = look.labels
-    problems += value_problems(dataset, facts, masks=masks)
-    refuse(problems)
+
+    def spaced(most: int) -> list[FilePair]:
+        count = min(most, len(dataset))
+        return [dataset.pairs[index * len(dataset) // count] for index in range(count)]
+
+    decoded = set(spaced(DECODED))
+
+    def read(pair: FilePair) -> SampleCheck:
+        check = SampleCheck(pair.image, pair.labels)
+        check.read_headers(dataset)
+        if pair in decoded:
+            check.read_labels(dataset)
+        return check
+
+    checks = in_parallel(read, spaced(HEADERS))
+    values = rules.value_findings(dataset, checks, masks=masks)
+    raise_first(*(check.findings for check in checks), values)
 
 
-def _splits(
-    build: Callable[[str | None], PairedDataset], names: Sequence[str], everything: PairedDataset
-) -> tuple[dict[str, list[FilePair]], list[Problem]]:
-    """Look for the pairs of each split, and for what is missing there."""
+def count_pixels(dataset: SegmentationDataset) -> tuple[int, ...]:
+    """Count the labelled pixels of each class; UserError names the first bad label map."""
+    if not isinstance(dataset, PairedDataset):  # generated: no files, no findings
+        indices = range(len(dataset))
+        made = in_parallel(lambda index: LabelStatistics.of(dataset[index].labels), indices)
+        return sum_pixels(made, dataset.classes)
+    checks = check_pairs(dataset, dataset.pairs, labels_only=True)
+    values = rules.value_findings(dataset, checks, masks=False)
+    raise_first(*(check.findings for check in checks), values)
+    return sum_pixels(_statistics_of(dataset.pairs, checks), dataset.classes)
+
+
+def require_valid(
+    parts: Sequence[Part],
+    *,
+    test: PairedDataset | None = None,
+    training: bool = True,
+    progress: Progress | None = None,
+) -> Pixels:
+    """Raise the first error that check_data would find; return the pixels of each class.
+
+    All parts are of one dataset. test: the test images of a training, none of which may be in a
+    part; they are not checked otherwise. training: the first part must have labelled pixels, and
+    unexplained masks of 0 and 255 are an error; a few images to evaluate may show one class.
+    """
+    file = _cache_file(parts, test, training)
+    with suppress(OSError, ValueError, TypeError):  # not there; or torn, and then it is read again
+        if file is not None:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return tuple(tuple(int(count) for count in part) for part in found)
+    data, test_pairs = parts[0].data, [] if test is None else list(dict.fromkeys(test.pairs))
     splits: dict[str, list[FilePair]] = {}
-    messages = []
-    for name in names:
-        try:
-            part = build(name)
-        except ValueError as fault:  # an empty list, a folder that is not there: the others go on
-            splits[name] = []
-            messages.append(str(fault))
-            continue
-        splits[name] = part.pairs
-        messages += map(str, part.problems)
-        if not part.pairs and not part.problems:
-            messages.append(f"{shown(everything.root)}: the split '{name}' is empty; give it pairs")
-    if not names:
-        splits["all images"] = everything.pairs
-        messages += map(str, everything.problems)
-    remedy = "add what is missing, or take the name out"
-    # a problem of the folders is one of every split
-    unique = dict.fromkeys(messages)
-    return splits, [problem_of(message, everything.root, remedy) for message in unique]
-
-
-def _look_at_labels(dataset: PairedDataset, pair: FilePair) -> Look:
-    """Read a label map whole; where it is no image, this is the time to compare sizes."""
-    facts = attempt(lambda: read_label_facts(dataset, pair.labels), pair.labels)
-    if isinstance(facts, str):
-        return Look(None, None, None, [problem_of(facts, dataset.root)])
-    problems: list[Problem] = []
-    if not _is_image(pair.labels):
-        limit = dataset.max_pixels
-        size = attempt(lambda: image_size(pair.image, upright=True, max_pixels=limit), pair.image)
-        if not isinstance(size, str):
-            problems += size_problems(pair.image, pair.labels, size, facts.size)
-    return Look(None, None, facts, problems)
-
-
-def _compare_headers(pair: FilePair, dataset: PairedDataset) -> list[Problem]:
-    if not _is_image(pair.labels):
-        return []
-
-    def compare() -> list[Problem]:
-        limit = dataset.max_pixels
-        labels = image_size(pair.labels, upright=False, max_pixels=limit)
-        if min(labels) < SMALLEST:
-            return [too_small(pair.image, labels)]
-        size = image_size(pair.image, upright=True, max_pixels=limit)
-        return list(size_problems(pair.image, pair.labels, size, labels))
-
-    found = attempt(compare, pair.image)
-    return [problem_of(found, dataset.root)] if isinstance(found, str) else found
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES
-
-
-def _spaced(pairs: list[FilePair], most: int) -> list[FilePair]:
-    return (
-        [pairs[index * len(pairs) // most] for index in range(most)] if len(pairs) > most else pairs
+    for part in parts:
+        named = splits.setdefault(part.split, [])
+        before = set(named)  # two parts of one split may share: each is checked by itself
+        named += [pair for pair in part.data.pairs if pair not in before]
+    pairs = list(chain(*splits.values()))
+    checks = check_pairs(data, pairs, (pair.image for pair in test_pairs), progress=progress)
+    if test_pairs:
+        splits["test"] = test_pairs
+    pixels = tuple(
+        sum_pixels(_statistics_of(part.data.pairs, checks), data.classes) for part in parts
     )
+    names = data.classes or tuple(map(str, range(len(pixels[0]))))
+    raise_first(
+        *(check.findings for check in checks if check.labels is not None),
+        rules.value_findings(data, checks, masks=training),
+        rules.duplicate_findings(splits, checks),
+        rules.class_findings(data, names, pixels[0], pixels[0]) if training else (),
+    )
+    if file is not None:
+        with suppress(OSError):  # a full disk, another user's folder: read again next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(file, durable=False) as temporary:
+                temporary.write_text(json.dumps(pixels), encoding="utf-8")
+    return pixels
 
 
-def _sizes(sizes: list[tuple[int, int]]) -> Sizes | None:
-    by_area = sorted(sizes, key=lambda size: (size[0] * size[1], size))
-    return Sizes(by_area[0], by_area[len(by_area) // 2], by_area[-1]) if by_area else None
+def _statistics_of(
+    pairs: Iterable[FilePair], checks: Iterable[SampleCheck]
+) -> list[LabelStatistics]:
+    found = {check.labels: check.statistics for check in checks}
+    return [one for pair in pairs if (one := found.get(pair.labels)) is not None]
+
+
+def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: bool) -> Path | None:
+    """Return the file that says that these very files are valid; None: there is no cache."""
+    cache = os.environ.get(CACHE)
+    if cache == "":
+        return None
+
+    def stamp(path: Path) -> bytes:  # changes with every write: also inode and its time
+        at = os.stat(path)
+        name = os.path.abspath(path)
+        return repr((name, at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino)).encode()
+
+    digest = hashlib.sha256(repr((VERSION, PIL.__version__, training)).encode())
+    try:
+        for part in parts:
+            data = part.data
+            options = sorted(data.label_map.items()), data.reduce_zero_label, data.ignore_index
+            said = part.split, type(data).__name__, data.classes, data.max_pixels, options
+            digest.update(repr(said).encode())
+            for pair in data.pairs:
+                digest.update(stamp(pair.image) + stamp(pair.labels))
+        for pair in [] if test is None else test.pairs:
+            digest.update(b"test" + stamp(pair.image))
+        local = os.environ.get("LOCALAPPDATA") if os.name == "nt" else None
+        user = local or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        root = Path(cache) if cache else Path(user) / "scaseg"
+    except (OSError, RuntimeError):  # a file that went away, a user without a home
+        return None
+    return root / "sound" / f"{digest.hexdigest()}.json"
