@@ -19,6 +19,7 @@ def test_the_list():
         "Segmentation",
         "train",
         "evaluate",
+        "explain",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from scaseg.explanation.maps import explain as explain
     from scaseg.inference.segmentation import Segmentation as Segmentation
     from scaseg.models.build import create_model as create_model
     from scaseg.models.build import load_model as load_model
@@ -38,6 +39,7 @@ _HOME = {
     "choose_backend": "scaseg.ops.dispatch",
     "create_model": "scaseg.models.build",
     "evaluate": "scaseg.training.evaluation",
+    "explain": "scaseg.explanation.maps",
     "load_model": "scaseg.models.build",
     "save_pretrained": "scaseg.models.checkpoint",
     "selective_context": "scaseg.ops.dispatch",
@@ -61,6 +63,7 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "Segmentation",
     "train",
     "evaluate",
+    "explain",
 ]
 
 

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.explanation.maps import dependency_maps
+from scaseg.explanation.maps import explain
 from tests.explanation.planted import photograph, small_model
 from tests.scenes import write_scenes
 
@@ -23,6 +25,7 @@ def place(tmp_path_factory):
     labels[10:40, 10:50] = 1
     Image.fromarray(labels).save(root / "labels.png")
     Image.fromarray(labels[:-1]).save(root / "small.png")
+    Image.fromarray(labels * 7).save(root / "seven.png")
     (root / "not.png").write_text("nothing")
     write_scenes(root / "data", count=4)
     return root
@@ -68,15 +71,17 @@ def test_grids_and_classes(place, way, kind):
 
 
 def test_more_classes_than_a_figure_has_room_for(place, monkeypatch, capsys):
-    monkeypatch.setattr("scaseg.explanation.figure.MOST", 1)
-    found = dependency_maps(small_model("dot"), photograph(48, 64), [(1, 1), (9, 9), (30, 30)])
-    monkeypatch.setattr("scaseg.explanation.maps.class_maps", lambda *_: found)
+    for home in ("maps", "figure"):
+        monkeypatch.setattr(f"scaseg.explanation.{home}.MAX_MAPS", 1)
+    points = explain(small_model("dot"), photograph(48, 64), points=[(1, 1), (9, 9), (30, 30)])
+    found = replace(points, regions=np.ones(points.maps.shape, bool))
+    monkeypatch.setattr("scaseg.explanation.maps._class_maps", lambda _: found)
     arguments = [str(place / "photo.png"), "--model", str(place / "dot"), "--classes"]
     with np.load(run(place, *arguments, out="all.npz")) as saved:
         assert len(saved["maps"]) == 3
     (place / "figure.png").unlink(missing_ok=True)
     main(["explain", *arguments, "--out", str(place / "figure.png"), "--device", "cpu"])
-    assert "note: 3 classes, of which the 1 largest are drawn" in capsys.readouterr().err
+    assert "note: 3 classes, the 1 largest are drawn; npz has all" in capsys.readouterr().err
 
 
 def test_the_format_may_be_said(place):
@@ -112,12 +117,12 @@ def test_nothing_is_overwritten(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("photo.png --model dot --point 64,0", "--point 64,0: outside the photograph of 64 x 48"),
+        ("photo.png --model dot --point 64,0", "points: 64,0 is outside the photograph of 64 x 48"),
         ("photo.png --model dot --point 3", "--point: '3'; give two numbers X,Y"),
         ("photo.png --model dot --point nan,0", "give two numbers"),
         ("photo.png --model dot --grid 3", "--grid: '3'; give rows and columns"),
         ("photo.png --model dot --grid 0x3", "--grid: '0x3'; give rows and columns"),
-        ("photo.png --model dot --grid 30x30", "--grid: 900 points; a figure has room for"),
+        ("photo.png --model dot --grid 30x30", "points: 900; a figure has room for"),
         ("photo.png --model dot", "--point: none; give --point X,Y, --grid RxC or --classes"),
         ("photo.png --model dot --point 1,1 --classes", "--point and --classes; give"),
         ("photo.png --model none --point 1,1", "context is 'none'"),
@@ -131,7 +136,8 @@ def test_nothing_is_overwritten(place, capsys):
         ("photo.png --label labels.png --compare dot dot", "nowhere wrong"),
         ("photo.png --label small.png --compare none dot", "47 x 64 but its photograph is 48"),
         ("photo.png --label photo.png --compare none dot", "a RGB label map"),
-        ("photo.png --data data --compare none dot", "--data: both it and IMAGE"),
+        ("photo.png --label seven.png --compare none dot", "holds 7, but there are 3 classes"),
+        ("photo.png --data data --compare none dot", "--data: goes without IMAGE"),
         ("--data data --label labels.png --compare none dot", "--label: goes with IMAGE"),
         ("--data gone --compare none dot", "no such folder"),
         ("photo.png --model dot --label labels.png --compare none dot", "--model: --compare finds"),
@@ -158,9 +164,9 @@ def test_too_little_memory_is_one_line(place, capsys, monkeypatch):
     def too_much(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory:\n you tried")
 
-    monkeypatch.setattr("scaseg.explanation.maps.dependency_maps", too_much)
+    monkeypatch.setattr("scaseg.explanation.maps.extract_features", too_much)
     arguments = [str(place / "photo.png"), "--model", str(place / "dot"), "--point", "1,1"]
-    assert "could not be explained" in refusal(place, capsys, *arguments, code=1)
+    assert "out of memory" in refusal(place, capsys, *arguments, code=1)
 
 
 def test_labels_are_read_as_in_training(place):

@@ -30,7 +30,7 @@ class Planted(Context):
         return rows @ self.values(x) / rows.sum(-1, keepdim=True)
 
 
-def small_model(context="sca", backbone="mobilenet_v2", classes=3, fit=None, **options):
+def small_model(context="sca", backbone="tiny", classes=3, fit=None, **options):
     if context == "sca":
         options = {"hidden": 8, "layers": 1, **options}
     model = create_model(backbone, context, "compact", classes=classes, **options).eval()

@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from scaseg.explanation.features import look
-from scaseg.explanation.maps import class_maps, dependency_maps, grid_points
+from scaseg.explanation.features import ContextFeatures, extract_features
+from scaseg.explanation.maps import explain, grid_points
 from tests.explanation.planted import Planted, photograph, small_model
 
 # height, width of the photograph, and what the network is to see at most
@@ -34,8 +34,8 @@ def test_a_neuron_lies_in_the_middle_of_what_it_sees(backbone):
     for parameter in model.backbone.parameters():
         parameter.data.abs_().mul_(0.1)  # nothing is cut off by a ReLU
     shape = (167, 175)
-    grid = look(model, photograph(*shape)).grid
-    row, column = grid.map[0] // 2, grid.map[1] // 2
+    grid = extract_features(model, photograph(*shape)).grid
+    row, column = grid.map_size[0] // 2, grid.map_size[1] // 2
     x, y = seen_by(model, shape, row, column)
     assert grid.center(row, column) == pytest.approx((x, y), abs=0.01)
 
@@ -45,18 +45,20 @@ def test_a_neuron_lies_in_the_middle_of_what_it_sees(backbone):
 def test_a_planted_dependency_lands_on_its_pixels(backbone, height, width, fit):
     model = small_model(backbone=backbone, fit=fit)
     image = photograph(height, width)
-    rows, columns = look(model, image).grid.map
+    rows, columns = extract_features(model, image).grid.map_size
     for place in [(0, 0), (rows - 1, columns - 1), (rows // 2, columns // 3)]:
         model.context = Planted(model, *place)
         points = [(0, 0), (width - 1, height - 1)]
-        found = dependency_maps(model, image, points)
+        found = explain(model, image, points=points)
         for index in range(len(points)):
             if tuple(found.neurons[index]) == place:  # its own source is no context
                 continue
-            on_photograph = found.on_photograph(index)
+            on_photograph = found.upsample(index)
             assert on_photograph.shape == (height, width)
             x, y = found.grid.center(*place)
-            reach = 8 * np.array([height / found.grid.seen[0], width / found.grid.seen[1]])
+            reach = 8 * np.array(
+                [height / found.grid.input_size[0], width / found.grid.input_size[1]]
+            )
             # beyond the outermost neuron, where VGG16 looks at nothing, its value goes on
             ends = found.grid.center(0, 0)[::-1], found.grid.center(rows - 1, columns - 1)[::-1]
             pixels = np.stack(np.indices((height, width)), -1).clip(*ends)
@@ -73,16 +75,28 @@ def test_a_bright_spot_that_all_depend_on_is_where_it_was_painted():
     model = small_model("sca", "vgg16", layers=0, score_bound=None, activation="exp")
     image = np.zeros((120, 160, 3), np.uint8)
     image[80:88, 40:48] = 255
-    features = look(model, image).features
-    plain = look(model, np.zeros_like(image)).features
+    features = extract_features(model, image).features
+    plain = extract_features(model, np.zeros_like(image)).features
     towards = (features - plain)[0, :, 10, 5]
     weight = model.context.predictor.score.weight.data
     weight.zero_()
     weight[0, len(towards) :, 0, 0] = 20 * towards / towards.norm() ** 2
-    found = dependency_maps(model, image, [(150, 10)])
-    top, left = np.unravel_index(found.on_photograph(0).argmax(), image.shape[:2])
+    found = explain(model, image, points=[(150, 10)])
+    top, left = np.unravel_index(found.upsample(0).argmax(), image.shape[:2])
     assert abs(top - 83.5) <= 8
     assert abs(left - 43.5) <= 8
+
+
+def test_cells_cover_the_photograph():
+    grid = explain(small_model(), photograph(45, 70), points=[(3, 4)]).grid
+    covered = np.zeros((90, 141), int)
+    for row, column in np.ndindex(grid.map_size):
+        covered[grid.cell(row, column, covered.shape)] += 1
+    assert (covered == 1).all()
+    for x, y in ((0, 0), (37, 21), (69, 44)):
+        rows, columns = grid.cell(*grid.neuron_at(x, y))
+        assert rows.start <= y < rows.stop
+        assert columns.start <= x < columns.stop
 
 
 @pytest.mark.parametrize("context", ["sca", "dot", "average"])
@@ -90,8 +104,8 @@ def test_maps_are_the_rows_of_the_coefficients(context):
     model = small_model(context)
     image = photograph(61, 90)
     points = [(0, 0), (45, 30), (89, 60)]
-    found = dependency_maps(model, image, points)
-    features = look(model, image).features
+    found = explain(model, image, points=points)
+    features = extract_features(model, image).features
     with torch.no_grad():
         everything = model.context.coefficients(features)[0]
     for index, (row, column) in enumerate(found.neurons):
@@ -111,7 +125,7 @@ def test_maps_are_the_rows_of_the_coefficients(context):
 
 
 def test_a_uniform_map_is_the_average():
-    found = dependency_maps(small_model("average"), photograph(64, 64), [(32, 32)])
+    found = explain(small_model("average"), photograph(64, 64), points=[(32, 32)])
     others = found.maps[0][found.maps[0] > 0]
     np.testing.assert_allclose(others, found.average, rtol=1e-5)
 
@@ -123,9 +137,9 @@ def test_paths_pictures_and_arrays_give_the_same(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: shown upright it is `image`
     turned.save(tmp_path / "turned.png", exif=exif)
-    expected = dependency_maps(model, image, [(50, 7)])
+    expected = explain(model, image, points=[(50, 7)])
     for other in (Image.fromarray(image), tmp_path / "turned.png", str(tmp_path / "turned.png")):
-        found = dependency_maps(model, other, [(50, 7)])
+        found = explain(model, other, points=[(50, 7)])
         np.testing.assert_array_equal(found.image, image)
         np.testing.assert_array_equal(found.maps, expected.maps)
 
@@ -135,12 +149,12 @@ def test_the_mode_is_left_as_it_was():
     model.head.eval()
     before = [module.training for module in model.modules()]
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    first = dependency_maps(model, photograph(48, 64), [(5, 5)])
+    first = explain(model, photograph(48, 64), points=[(5, 5)])
     assert [module.training for module in model.modules()] == before
     for name, value in model.state_dict().items():  # running means too
         torch.testing.assert_close(value, state[name], rtol=0, atol=0)
     np.testing.assert_array_equal(
-        first.maps, dependency_maps(model.eval(), photograph(48, 64), [(5, 5)]).maps
+        first.maps, explain(model.eval(), photograph(48, 64), points=[(5, 5)]).maps
     )
 
 
@@ -151,11 +165,11 @@ def test_class_maps_are_means_over_the_neurons_of_a_class(context, monkeypatch):
     decided = torch.ones(8, 12, dtype=torch.long)
     decided[2:5, 3:9] = 3
     decided[0, 0] = 0
-    monkeypatch.setattr("scaseg.explanation.maps.decide", lambda model, features: decided)
-    found = class_maps(model, image)
+    monkeypatch.setattr(ContextFeatures, "classes", lambda features: decided)
+    found = explain(model, image, classes=True)
     assert found.names == ("many (80 %)", "some (19 %)", "few (1 %)")
     assert found.regions.sum(0).tolist() == np.ones(found.regions.shape[1:]).tolist()
-    features = look(model, image).features
+    features = extract_features(model, image).features
     every = [model.context.dependency_map(features, r, c) for r in range(8) for c in range(12)]
     every = torch.stack(every).detach().numpy().reshape(96, 96)
     if context == "sca":
@@ -168,14 +182,14 @@ def test_class_maps_are_means_over_the_neurons_of_a_class(context, monkeypatch):
 
 
 def test_class_maps_of_even_dependencies_are_even():
-    found = class_maps(small_model("average"), photograph(64, 96))
+    found = explain(small_model("average"), photograph(64, 96), classes=True)
     np.testing.assert_allclose(found.maps, found.average, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([(64, 0)], "point 64,0: outside the photograph of 64 x 48; give x from 0 to 63"),
+        ([(64, 0)], "points: 64,0 is outside the photograph of 64 x 48; give x from 0 to 63"),
         ([(0, -1)], "outside the photograph"),
         ([(1, 2, 3)], "give two numbers"),
         ([(float("nan"), 0)], "give two numbers"),
@@ -185,20 +199,34 @@ def test_class_maps_of_even_dependencies_are_even():
 )
 def test_points_that_are_none(points, said):
     with pytest.raises(ValueError, match=said):
-        dependency_maps(small_model(), photograph(48, 64), points)
+        explain(small_model(), photograph(48, 64), points=points)
 
 
 def test_a_model_without_context_says_so():
     with pytest.raises(ValueError, match=r"context is 'none'.*give one with sca, dot or average"):
-        dependency_maps(small_model("none"), photograph(48, 64), [(0, 0)])
+        explain(small_model("none"), photograph(48, 64), points=[(0, 0)])
 
 
 def test_images_that_are_none():
     with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype float64; give uint8"):
-        dependency_maps(small_model(), np.zeros((48, 64, 3)), [(0, 0)])
+        explain(small_model(), np.zeros((48, 64, 3)), points=[(0, 0)])
+
+
+@pytest.mark.parametrize(
+    "which", [{}, {"points": [(1, 1)], "classes": True}, {"grid": (2, 2), "classes": True}]
+)
+def test_neurons_are_chosen_in_one_way(which):
+    with pytest.raises(ValueError, match=r"give points, grid or classes"):
+        explain(small_model(), photograph(48, 64), **which)
+
+
+@pytest.mark.parametrize("grid", [(0, 3), (49, 2), (2, 65)])
+def test_grids_with_no_point_or_more_than_pixels(grid):
+    with pytest.raises(ValueError, match=rf"grid: {grid[0]}x{grid[1]} of a photograph with 48"):
+        explain(small_model(), photograph(48, 64), grid=grid)
 
 
 def test_grid_points_lie_inside():
-    points = grid_points(photograph(5, 7), 3, 4)
+    points = grid_points((5, 7), 3, 4)
     assert len(set(points)) == 12
     assert all(0 <= x < 7 and 0 <= y < 5 for x, y in points)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaseg.explanation.features import look
+from scaseg.explanation.features import extract_features
 from scaseg.explanation.occlusion import _probabilities, occlusion, strongest_sources
 from scaseg.explanation.selectivity import rank_correlation, selectivity
 from scaseg.models.backbones.base import Backbone
@@ -89,10 +89,11 @@ def test_rank_correlation(one, other, expected):
 @pytest.mark.parametrize("context", ["sca", "dot", "average"])
 def test_taking_sources_out_is_what_the_coefficients_say(context):
     model = loud(small_model(context), 4.0)
-    features = look(model, IMAGES[0]).features
+    seen = extract_features(model, IMAGES[0])
+    features = seen.features
     kept = torch.rand(2, 96) > 0.4
     with torch.no_grad():
-        found = _probabilities(model, features, kept)
+        found = _probabilities(seen, kept)
         everything = model.context.coefficients(features)
         for index in range(2):
             masked = everything * kept[index]
@@ -106,8 +107,10 @@ def test_taking_sources_out_is_what_the_coefficients_say(context):
 class OneBrightNeuron(Backbone):
     """Features that are 0 but for one neuron: what it says, only context can tell the others."""
 
+    stride, offset = 8, 0.0
+
     def forward(self, images, real=None):
-        features = torch.zeros(len(images), 320, 8, 12)
+        features = torch.zeros(len(images), 64, 8, 12)
         features[:, 0, 3, 5] = 5
         return features, real
 
@@ -116,8 +119,8 @@ def test_a_planted_source_is_what_decisions_hang_on():
     model = small_model("average", classes=2)
     model.backbone = OneBrightNeuron()
     model.context = Planted(model, 3, 5, strength=1e4)
-    model.context.context.weight.data = torch.eye(320)[:, :, None, None]
-    model.head = nn.Conv2d(320, 2, 1)
+    model.context.context.weight.data = torch.eye(64)[:, :, None, None]
+    model.head = nn.Conv2d(64, 2, 1)
     model.head.weight.data.zero_()[0, 0] = 1
     model.head.bias.data.zero_()
     found = occlusion(model, IMAGES, decisions=6, repeats=2)

@@ -1,4 +1,4 @@
-"""The picture of a comparison: side by side while that can be read, else a line a variant."""
+"""The figure of a comparison: a line a variant."""
 
 import statistics
 
@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from scaseg.plots.figures import comparison_figure, write_comparison
+from scaseg.plots.figures import GRAY, comparison_figure, save_figure
 from tests.plots.test_figures import overlapping
 
 LONG = "sca:pair_channels=64:activation=exp:backend=linear"
@@ -67,26 +67,6 @@ def arrows(axes):
     ]
 
 
-def in_lines(figure):
-    return labels(figure.axes[0].yaxis)[0] == "none"
-
-
-@pytest.mark.parametrize(
-    ("names", "wanted"),
-    [
-        (FEW, False),
-        ([*FEW, LONG], False),
-        ([*FEW[:2], LONG, *FEW[2:]], False),
-        ([*FEW, "sca:layers=0", "sca:layers=1", "sca:layers=2"], False),
-        ([*FEW, *(f"sca:layers={layers}" for layers in range(4))], True),
-        ([*FEW, LONG, LONG.replace("64", "32")], True),
-        (["none", "sca:" + ":".join(f"option{place}={place}" for place in range(9))], True),
-    ],
-)
-def test_names_that_have_no_room_side_by_side_get_a_line_each(names, wanted):
-    assert in_lines(drawn(names)) == wanted
-
-
 def test_a_long_name_of_the_first_is_not_cut_off():
     figure = drawn([LONG, "none", "sca"])
     assert figure.axes[1].get_xlabel().replace("\n", " ") == f"mIoU against {LONG}".replace(
@@ -125,10 +105,10 @@ def test_no_text_lies_over_another_or_beyond_the_edge(names):
         assert box.y1 <= figure.bbox.y1, text
 
 
-@pytest.mark.parametrize(("count", "height"), [(8, 700), (14, 1000), (30, 1700)])
+@pytest.mark.parametrize(("count", "height"), [(2, 400), (8, 700), (14, 1000), (30, 1700)])
 def test_a_page_holds_many(tmp_path, count, height):
     values, bars = measured(variants(count))
-    write_comparison(values, tmp_path / "compare.png", **bars)
+    save_figure(comparison_figure(values, **bars), tmp_path / "compare.png")
     with Image.open(tmp_path / "compare.png") as picture:
         assert picture.width <= 1700
         assert picture.height <= height
@@ -156,6 +136,13 @@ def test_a_line_has_every_run_every_pair_and_their_numbers():
     assert points(pairs) == {row: [row] for row in range(1, 9)}
     assert labels(means.yaxis)[:2] == ["70.50 ± 0.50", "70.00"]
     assert labels(differences.yaxis)[:4] == ["", "+1.00 [+0.50, +1.50]", "+2.00", ""]
+
+
+@pytest.mark.parametrize(("count", "joined"), [(3, 4), (9, 0)])
+def test_runs_of_one_fold_and_seed_are_joined_where_variants_are_few(count, joined):
+    figure = drawn(variants(count), seeds=2, folds=(1, 2))
+    lines = [line for line in figure.axes[0].lines if line.get_color() == GRAY]
+    assert sum(len(line.get_xdata()) == count for line in lines) == joined
 
 
 def test_one_that_collapsed_is_an_arrow_and_hides_nobody():

@@ -8,9 +8,9 @@ from PIL import Image
 
 from scaseg.metrics import ConfusionMatrix
 from scaseg.plots.figures import (
-    comparison_figure,
     confusion_figure,
     per_class_figure,
+    save_figure,
     write_evaluation,
 )
 
@@ -133,27 +133,17 @@ def test_no_text_lies_over_another_or_beyond_the_edge(draw, classes):
         assert box.y1 <= figure.bbox.y1, text
 
 
-def test_a_comparison_shows_every_run_and_every_pair():
-    """Two variants, two folds of two seeds; one pair is missing."""
-    none = {(fold, seed): 70.0 + fold + seed for fold in (1, 2) for seed in (0, 1)}
-    sca = {run: value + 2 for run, value in none.items() if run != (2, 1)}
-    figure = comparison_figure(
-        {"none": none, "sca:$x$=1": sca},
-        means={"none": (72, 71, 73), "sca:$x$=1": (74, 73, 75)},
-        differences={"sca:$x$=1": (2, 1.5, 2.5)},
-    )
-    runs, pairs = figure.axes
-    points = [line for line in runs.lines if line.get_marker() == "o"]
-    assert [sorted(line.get_ydata()) for line in points] == [[71, 72, 72, 73], [73, 74, 74]]
-    (own,) = (line for line in pairs.lines if line.get_marker() == "o")
-    assert list(own.get_ydata()) == [2, 2, 2]
-    assert [text.get_text() for text in pairs.texts] == ["+2.00"]
-    assert pairs.get_ylabel() == "mIoU against none"
-    FigureCanvasAgg(figure).draw()  # a name is no formula
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    figure = confusion_figure(confusion(2), names(2))
+    path = tmp_path / "figure.png"
+    path.write_text("mine")
 
+    def torn(place, **_):
+        place.write_text("half")
+        raise OSError("disk full")
 
-def test_one_variant_is_compared_with_nothing():
-    figure = comparison_figure(
-        {"sca": {(None, 0): 70.0}}, means={"sca": (70, 70, 70)}, differences={}
-    )
-    assert len(figure.axes) == 1
+    monkeypatch.setattr(figure, "savefig", torn)
+    with pytest.raises(OSError, match=r"disk full"):
+        save_figure(figure, path)
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]

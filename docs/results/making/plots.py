@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from making.paper import LETTERS
 from making.studies import Study, read_axis
 from scaseg.comparison.statistics import Summary, values_of
-from scaseg.plots.figures import DARK, RUNS_TITLE, draw_points, write_comparison
+from scaseg.plots.figures import (
+    BLUE,
+    DARK,
+    GRAY,
+    LIGHT,
+    RUNS_TITLE,
+    Bar,
+    Runs,
+    comparison_figure,
+    save_figure,
+)
 
-Bar = tuple[float, float, float]  # middle, low, high
 FONT = 10
 
 
 def write_axes(study: Study, options: Sequence[str], path: Path) -> None:
     """Draw mIoU over the values of each option, and below it the differences to the first."""
-    FigureCanvasAgg(axes_figure(study, options)).print_png(str(path))
+    save_figure(axes_figure(study, options), path)
 
 
 def axes_figure(study: Study, options: Sequence[str]) -> Figure:
@@ -63,11 +72,37 @@ def axes_figure(study: Study, options: Sequence[str]) -> Figure:
     return figure
 
 
+def draw_points(axes: Axes, values: Mapping[str, Runs], bars: Mapping[str, Bar], said: str) -> None:
+    """Draw runs as points, those of one fold and seed joined, and a bar with its reach beside."""
+    for run in sorted({run for own in values.values() for run in own}):
+        points = [(place, own[run]) for place, own in enumerate(values.values()) if run in own]
+        axes.plot(*zip(*points, strict=True), color=GRAY, linewidth=0.8, zorder=1)
+    for place, (name, own) in enumerate(values.items()):
+        axes.plot([place] * len(own), list(own.values()), "o", color=LIGHT, markersize=5, zorder=2)
+        if name not in bars:
+            continue
+        middle, low, high = bars[name]
+        beside = place + 0.18
+        reach = [[middle - low], [high - middle]]
+        axes.errorbar(beside, middle, yerr=reach, fmt="D", color=BLUE, capsize=4, zorder=3)
+        axes.annotate(
+            said.format(middle),
+            (beside, middle),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            color=BLUE,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+    axes.set_xticks(range(len(values)), list(values))
+    axes.set(xlim=(-0.5, len(values) - 0.2))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def write_variants(study: Study, path: Path) -> None:
     """Draw every run and every difference to the first, as `scaseg compare` does."""
-    write_comparison(
+    figure = comparison_figure(
         {name: values_of(study.rows, name, "mIoU") for name in study.names},
-        path,
         means={one.name: _mean(study, one) for one in study.summaries},
         differences={
             one.name: bar
@@ -76,6 +111,7 @@ def write_variants(study: Study, path: Path) -> None:
         },
         title="every run, mean fitted to all folds" if study.adjusted else RUNS_TITLE,
     )
+    save_figure(figure, path)
 
 
 def _mean(study: Study, one: Summary) -> Bar:

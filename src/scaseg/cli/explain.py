@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ from scaseg.cli.limits import add_max_pixels
 from scaseg.cli.loading import add_model, find, load, say_builtin
 from scaseg.cli.parser import Parser, positive
 from scaseg.cli.places import check_file
+from scaseg.errors import UserError, located
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from scaseg.data.datasets.base import SegmentationDataset
+    from scaseg.data.sample import Sample
+    from scaseg.models.segmenter import Segmenter
 
 FORMATS = ("png", "pdf", "svg", "npz")
 
@@ -26,12 +30,12 @@ def add_explain(add: Callable[..., Parser]) -> None:
         "explain",
         help="what the neurons of a photograph depend on, as a figure",
         description="Show which regions of a photograph the neurons at some points depend on, or "
-        "where one model is wrong and another right, and what that one looked at. Points are "
-        "pixels of the upright photograph, origin top left.",
+        "where one model is wrong and another right, and what that one depended on there. Points "
+        "are pixels of the upright photograph, origin top left.",
         epilog="example: scaseg explain photo.jpg --model runs/first --point 120,80 --point 40,200 "
-        "--out why.png; without --model the built-in one is asked; two models: scaseg explain "
+        "--out why.png; without --model the built-in one is used; two models: scaseg explain "
         "photo.jpg --label photo.png --compare runs/none runs/sca --out why.png, or --data DIR for "
-        "a page of the most telling images",
+        "a page of the images with the largest differences",
     )
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="a photograph")
     add_model(parser)
@@ -60,7 +64,7 @@ def add_explain(add: Callable[..., Parser]) -> None:
     two.add_argument(
         "--data",
         metavar="DIR",
-        help="look through a data set instead of IMAGE (default: the one B was trained on)",
+        help="search a data set instead of IMAGE (default: the one B was trained on)",
     )
     two.add_argument(
         "--split", metavar="NAME", help="of the data: train, val, test or all (test, else val)"
@@ -78,121 +82,122 @@ def add_explain(add: Callable[..., Parser]) -> None:
 
 
 def _explain(options: argparse.Namespace, parser: Parser) -> None:
-    try:
-        kind = _format(options)
-        _check_combination(options)
-        if options.compare is None:
-            figure, notes = _maps(options, kind, find("--model", options.model))
-        else:
-            for folder in options.compare:  # before torch: it is quick to refuse
-                find("--compare", folder)
-            from scaseg.cli.explain_compare import comparison_page
-
-            figure, notes = comparison_page(options), []
-    except ValueError as fault:
-        parser.error(str(fault))
-    except (MemoryError, RuntimeError) as fault:  # torch's own word for too little memory
-        said = " ".join(str(fault).split())[:200] or type(fault).__name__
-        what = options.image or options.data or "the data"
-        parser.fail(1, f"{what}: could not be explained ({said}); try a smaller one")
-    if figure is not None:
-        from scaseg.explanation.saving import save_figure
-
-        save_figure(figure, options.out, format=kind)
+    _check_combination(options)
+    kind = _check_out(options)
+    notes = _compare(options, kind) if options.compare else _explain_image(options, kind)
     if not options.quiet:  # not before: what fails is told in one line
-        if options.compare is None:
+        if not options.compare:
             say_builtin(options.model, quiet=False)
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
         print(f"wrote {options.out}", file=sys.stderr)
 
 
-def _format(options: argparse.Namespace) -> str:
-    """The kind of file to write; ValueError where none is meant or one would be lost."""
+def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
+    """Write the maps of some neurons; return what is to be said of them."""
+    folder = find("--model", options.model)  # before torch: it is quick to refuse
+
+    from scaseg.data.decode.image import read_image
+    from scaseg.explanation.maps import explain
+
+    image = read_image(options.image, max_pixels=options.max_pixels)
+    model = load("--model", folder, options.device)
+    maps = explain(model, image, points=options.point, grid=options.grid, classes=options.classes)
+    maps.save(options.out, format=kind)
+    return [] if kind == "npz" else maps.notes()
+
+
+def _compare(options: argparse.Namespace, kind: str) -> list[str]:
+    """Write a page of where one model is wrong and another right."""
+    for folder in options.compare:  # before torch: it is quick to refuse
+        find("--compare", folder)
+
+    from scaseg.explanation.disagreement import read_sample
+    from scaseg.explanation.page import disagreement_page
+    from scaseg.plots.figures import save_figure
+    from scaseg.progress import progress_bar
+
+    first, second = (load("--compare", folder, options.device) for folder in options.compare)
+    samples: Sequence[Sample] | SegmentationDataset
+    if options.image is None:
+        samples = _dataset(options, second)
+    else:
+        limit = options.max_pixels
+        samples = [read_sample(options.image, options.label, second, max_pixels=limit)]
+    one, other = (Path(folder).resolve().name for folder in options.compare)
+    with (
+        progress_bar("comparing", len(samples), shown=not options.quiet) as progress,
+        located("--compare"),
+    ):
+        page = disagreement_page(
+            *(first, second, samples),
+            top=options.top or 5,
+            names=(one, other) if one != other else ("A", "B"),
+            progress=progress,
+        )
+    save_figure(page, options.out, format=kind)
+    return []
+
+
+def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
+    """Open the split to search, its labels read as in the model's training."""
+    from scaseg.training.data import evaluation_split  # Lightning: seconds
+    from scaseg.training.evaluation import check_data, data_config, trained_on
+
+    config = data_config(model, options.data)
+    if options.max_pixels is not None:
+        config = replace(config, max_pixels=options.max_pixels)
+    dataset, said = evaluation_split(config, options.split, trained_on=trained_on(model))
+    check_data(model, dataset, "none")
+    if not options.quiet:
+        print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
+    return dataset
+
+
+def _check_out(options: argparse.Namespace) -> str:
+    """Return the format of the file; UserError where it is unknown or a file would be lost."""
     out = Path(options.out)
     kind: str = options.format or out.suffix.lower().lstrip(".")
     if kind not in FORMATS:
-        raise ValueError(f"--out: {out} ends in none of .png .pdf .svg .npz; say --format")
+        endings = " ".join(f".{name}" for name in FORMATS)
+        raise UserError("--out", f"{out} ends in none of {endings}", "give --format")
     if kind == "npz" and options.compare is not None:
-        raise ValueError("--format: npz, but --compare draws a page; give png, pdf or svg")
+        raise UserError("--format", "npz, but --compare draws a page", "give png, pdf or svg")
     if os.path.isdir(out):  # not Path's own, which raises where a name is too long
-        raise ValueError(f"--out: {out} is a folder; give a file")
+        raise UserError("--out", f"{out} is a folder", "give a file")
     if os.path.exists(out) and not options.overwrite:
-        raise ValueError(f"--out: {out} is there already; use --overwrite, or another name")
+        raise UserError("--out", f"{out} is there already", "use --overwrite, or another name")
     if not out.parent.is_dir():
-        raise ValueError(f"--out: {out.parent} is no folder; make it first")
+        raise UserError("--out", f"{out.parent} is no folder", "make it first")
     check_file("--out", out)
     return kind
 
 
 def _check_combination(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together; ValueError names the first."""
+    """Refuse options that do not go together."""
     ways = {"--point": options.point, "--grid": options.grid, "--classes": options.classes}
     given = [name for name, value in ways.items() if value]
+    label, data = {"--label": options.label}, {"--data": options.data, "--top": options.top}
+    data["--split"] = options.split
     if options.compare is None:
-        needless = {"--label": options.label, "--data": options.data, "--top": options.top}
-        needless["--split"] = options.split
-        for name, value in needless.items():
-            if value is not None:
-                raise ValueError(f"{name}: goes with --compare MODEL_A MODEL_B; leave it out")
-        if options.image is None:
-            raise ValueError("IMAGE: none; give a photograph")
-        if len(given) != 1:
-            came = " and ".join(given) or "none"
-            raise ValueError(f"--point: {came}; give --point X,Y, --grid RxC or --classes")
-        return
-    if given or options.model is not None:
+        needless, why = label | data, "goes with --compare MODEL_A MODEL_B"
+    elif options.image is None:
+        needless, why = label, "goes with IMAGE, not with --data"
+    else:
+        needless, why = data, "goes without IMAGE"
+    for name, value in needless.items():
+        if value is not None:
+            raise UserError(name, why, "leave it out")
+    if options.compare is not None and (given or options.model is not None):
         name = given[0] if given else "--model"
-        raise ValueError(f"{name}: --compare finds its own place, of its two models; leave it out")
-    if options.image is not None and options.data is not None:
-        raise ValueError("--data: both it and IMAGE; give one of them with --compare")
-    if options.image is not None and options.label is None:
-        raise ValueError("--label: none; --compare needs the truth, or --data DIR")
-    for name, value in (("--label", options.label),):
-        if options.image is None and value is not None:
-            raise ValueError(f"{name}: goes with IMAGE, not with --data; leave it out")
-    for name, value in (("--top", options.top), ("--split", options.split)):
-        if options.image is not None and value is not None:
-            raise ValueError(f"{name}: goes with --data, not with IMAGE; leave it out")
-
-
-def _maps(options: argparse.Namespace, kind: str, folder: Path) -> tuple[Figure | None, list[str]]:
-    """The figure, or None where the numbers are written; and what is to be said of it."""
-    from scaseg.data.decode.image import read_image
-    from scaseg.explanation.figure import MOST, draw_dependency_maps
-    from scaseg.explanation.maps import check_point, class_maps, dependency_maps, grid_points
-    from scaseg.explanation.saving import save_maps
-    from scaseg.explanation.similarity import likeness
-
-    # before the model: it is quick to refuse
-    image = read_image(options.image, max_pixels=options.max_pixels)
-    if options.grid and (options.grid[0] > image.shape[0] or options.grid[1] > image.shape[1]):
-        rows, columns = options.grid
-        raise ValueError(
-            f"--grid: {rows}x{columns} of a photograph with {image.shape[0]} rows of "
-            f"{image.shape[1]} pixels; give no more points than that"
-        )
-    points = grid_points(image, *options.grid) if options.grid else options.point or []
-    if len(points) > MOST and kind != "npz":
-        name = "--grid" if options.grid else "--point"
-        raise ValueError(f"{name}: {len(points)} points; a figure has room for {MOST} at most")
-    for point in points:
-        try:
-            check_point(point, image.shape[:2])
-        except ValueError as fault:
-            raise ValueError(f"--{fault}") from fault
-    model = load("--model", folder, options.device)
-    maps = class_maps(model, image) if options.classes else dependency_maps(model, image, points)
-    notes: list[str] = []
-    if kind == "npz":
-        save_maps(maps, options.out)
-        return None, notes
-    if len(maps) > MOST:  # of classes: nobody can ask for fewer
-        notes.append(f"{len(maps)} classes, of which the {MOST} largest are drawn; npz has all")
-        maps = maps.first(MOST)
-    if alike := likeness(maps):
-        notes.append(f"{alike} (docs/single_channel.md says why)")
-    return draw_dependency_maps(maps), notes
+        raise UserError(name, "--compare finds its own place, of its two models", "leave it out")
+    if options.compare is None and options.image is None:
+        raise UserError("IMAGE", "none", "give a photograph")
+    if options.compare is None and len(given) != 1:
+        came = " and ".join(given) or "none"
+        raise UserError("--point", came, "give --point X,Y, --grid RxC or --classes")
+    if options.compare and options.image is not None and options.label is None:
+        raise UserError("--label", "none", "--compare needs the label map of IMAGE, or --data DIR")
 
 
 def _point(text: str) -> tuple[float, float]:

@@ -42,7 +42,7 @@ from scaseg.errors import UserError
 from scaseg.io.lock import LOCK, folder_lock
 from scaseg.io.table import Row, read_rows
 from scaseg.models.build import load_model
-from scaseg.plots.figures import write_comparison
+from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
 from scaseg.training.data import evaluation_split
 from scaseg.training.run import train
@@ -148,7 +148,7 @@ def draw(rows: Sequence[Row], summaries: Sequence[Summary], path: Path) -> None:
             low, high = (found.mean if end is None else end for end in (found.low, found.high))
             differences[one.name] = (found.mean, low, high)
     values = {one.name: values_of(rows, one.name, "mIoU") for one in summaries}
-    write_comparison(values, path, means=means, differences=differences)
+    save_figure(comparison_figure(values, means=means, differences=differences), path)
 
 
 def _make_queue(

@@ -22,8 +22,8 @@ from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.data.scenes.mirage import FIRST_GROUND
 from scaseg.demo.report import Findings, Row, write_report
 from scaseg.errors import UserError, WorkError
-from scaseg.explanation.disagreement import most_telling
-from scaseg.explanation.maps import dependency_maps
+from scaseg.explanation.disagreement import largest_disagreements
+from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.table import read_rows
@@ -134,15 +134,15 @@ def _explain(models: dict[str, Segmenter], rows: list[Row]) -> Findings:
     first, last = models[names[0]], models[names[-1]]
     test = ContextScenesGlobal("test")
     scenes = [test[index] for index in range(EXPLAINED)]
-    telling = most_telling(first, last, scenes, top=4)
-    shown = telling[0].image if telling else scenes[0].image
+    found = largest_disagreements(first, last, scenes, top=4)
+    shown = found[0].image if found else scenes[0].image
     return Findings(
         rows=rows,
-        telling=telling,
+        disagreements=found,
         names=(names[0], names[-1]),
         classes=last.config.classes,
         palette=ContextScenesGlobal.palette,
-        maps=dependency_maps(last, shown, POINTS),
+        maps=explain(last, shown, points=POINTS),
         selectivity=selectivity(last, [scene.image for scene in scenes[:16]]),
         occlusion=occlusion(last, [scene.image for scene in scenes]),
         seconds=0.0,

@@ -1,30 +1,36 @@
-"""Where one model is wrong and another right: the places that are worth looking at."""
+"""Where one model is wrong and another right: regions worth an explanation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.paired import FilePair, require_same_size
 from scaseg.data.sample import IGNORE, Sample
+from scaseg.errors import UserError
 from scaseg.explanation.features import context_of
-from scaseg.explanation.maps import DependencyMaps, dependency_maps
-from scaseg.explanation.regions import inmost_pixel, largest_region
+from scaseg.explanation.maps import DependencyMaps, explain
 from scaseg.inference.predict import predict
 from scaseg.models.segmenter import Segmenter
+from scaseg.progress import Progress
 
 Labels = NDArray[np.integer]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A photograph, its truth, what two models say, and the largest region that only B got right.
+class Disagreement:
+    """A photograph, its truth, two predictions, and the largest region that only B got right.
 
     first and second (H, W) are the labels by A and B; `region` (H, W) is where A is wrong and B
-    right, `centre` (x, y) its inmost pixel, `share` its part of the labelled pixels; `maps` is B's
-    dependency map at the centre.
+    right, `center` (x, y) its inmost pixel, `share` its part of the labelled pixels; `maps` is B's
+    dependency map at the center.
     """
 
     name: str
@@ -32,68 +38,58 @@ class Comparison:
     truth: Labels
     first: Labels
     second: Labels
-    region: NDArray[np.bool_]
+    region: Mask
     center: tuple[int, int]
     share: float
     maps: DependencyMaps | None = None
 
     def accuracies(self) -> tuple[float, float]:
-        """The share of labelled pixels that each of the models got right."""
+        """Return the share of labelled pixels that each of the models got right."""
         labelled = self.truth != IGNORE
-        right = [(said == self.truth)[labelled].mean() for said in (self.first, self.second)]
-        return float(right[0]), float(right[1])
+        first, second = ((own == self.truth)[labelled] for own in (self.first, self.second))
+        return float(first.mean()), float(second.mean())
 
 
-def check_pair(first: Segmenter, second: Segmenter) -> None:
-    """Refuse two models that cannot be compared; ValueError says why."""
-    if first.config.classes != second.config.classes:
-        raise ValueError(
-            f"models: {len(first.config.classes)} and {len(second.config.classes)} classes, or "
-            "others in another order; give two that were trained on the same classes"
-        )
-    context_of(second)
-
-
-def compare_models(first: Segmenter, second: Segmenter, sample: Sample) -> Comparison | None:
-    """Find the largest region of a photograph that the first gets wrong and the second right.
-
-    None where there is no such pixel. The comparison has the second's dependency map.
-    """
-    found = _compare(first, second, sample)
-    return None if found is None else _with_maps(second, found)
-
-
-def most_telling(
+def largest_disagreements(
     first: Segmenter,
     second: Segmenter,
-    samples: Iterable[Sample],
+    samples: Sequence[Sample] | SegmentationDataset,
     *,
     top: int = 5,
-    progress: Callable[[int], None] | None = None,
-) -> list[Comparison]:
-    """Look through a data set for the images with the largest such regions, largest first.
+    progress: Progress | None = None,
+) -> list[Disagreement]:
+    """Find the images with the largest regions that the second alone gets right, largest first.
 
     Chosen because the second does better there: it says how, and nothing about how often.
     """
-    best: list[Comparison] = []
-    for done, sample in enumerate(samples, start=1):
-        found = _compare(first, second, sample)
+    if first.config.classes != second.config.classes:
+        raise UserError(
+            "models",
+            f"{len(first.config.classes)} and {len(second.config.classes)} classes, or others in "
+            "another order",
+            "give two that were trained on the same classes",
+        )
+    context_of(second)
+    best: list[Disagreement] = []
+    for index in range(len(samples)):
+        found = _disagreement(first, second, samples[index])
         if found is not None:
             best = sorted([*best, found], key=lambda one: -one.share)[:top]
         if progress is not None:
-            progress(done)
-    return [_with_maps(second, found) for found in best]
+            progress(index + 1, len(samples))
+    return [replace(one, maps=explain(second, one.image, points=[one.center])) for one in best]
 
 
-def _compare(first: Segmenter, second: Segmenter, sample: Sample) -> Comparison | None:
+def _disagreement(first: Segmenter, second: Segmenter, sample: Sample) -> Disagreement | None:
+    """Find the largest region, without its map; None where there is no such pixel."""
     truth = sample.labels
-    _check_labels(sample, len(first.config.classes))
-    labels = [predict(model, sample.image).labels for model in (first, second)]
+    require_same_size(sample.name, truth.shape, sample.image.shape[:2])
     labelled = truth != IGNORE
+    labels = [predict(model, sample.image).labels for model in (first, second)]
     region = largest_region(labelled & (labels[0] != truth) & (labels[1] == truth))
     if not region.any():
         return None
-    return Comparison(
+    return Disagreement(
         name=sample.name,
         image=sample.image,
         truth=truth,
@@ -105,20 +101,39 @@ def _compare(first: Segmenter, second: Segmenter, sample: Sample) -> Comparison 
     )
 
 
-def _with_maps(model: Segmenter, found: Comparison) -> Comparison:
-    return replace(found, maps=dependency_maps(model, found.image, [found.center]))
+def largest_region(mask: Mask) -> Mask:
+    """Keep the largest connected part of a mask (H, W); pixels touch by their sides."""
+    from scipy.ndimage import label
+
+    regions, count = label(mask)
+    if not count:
+        return np.zeros_like(mask)
+    largest: Mask = regions == np.bincount(regions[mask]).argmax()
+    return largest
 
 
-def _check_labels(sample: Sample, classes: int) -> None:
-    if sample.labels.shape != sample.image.shape[:2]:
-        raise ValueError(
-            f"{sample.name}: labels of {sample.labels.shape[0]} x {sample.labels.shape[1]} but the "
-            f"photograph is {sample.image.shape[0]} x {sample.image.shape[1]}; they must have one "
-            "size"
-        )
-    wrong = (sample.labels != IGNORE) & ((sample.labels < 0) | (sample.labels >= classes))
-    if wrong.any():
-        raise ValueError(
-            f"{sample.name}: holds {sample.labels[wrong][0]}, but the models have {classes} "
-            f"classes (0 to {classes - 1}, {IGNORE} unlabelled); give labels with their classes"
-        )
+def inmost_pixel(region: Mask) -> tuple[int, int]:
+    """Return the pixel (x, y) of a region that is farthest from all that is not in it.
+
+    The picture's edge counts as outside. Of several, the one nearest to their middle.
+    """
+    from scipy.ndimage import distance_transform_edt
+
+    inside = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+    places = np.argwhere(inside == inside.max())
+    row, column = places[np.abs(places - places.mean(0)).sum(1).argmin()]
+    return int(column), int(row)
+
+
+def read_sample(
+    image: str | Path, labels: str | Path, model: Segmenter, *, max_pixels: int | None = None
+) -> Sample:
+    """Read a photograph and its label map, whose values mean what they did in the training."""
+    recorded = model.config.trained_on()
+    reader = FolderDataset.__new__(FolderDataset)  # of one pair, in no folder
+    reader.label_map = recorded.label_map
+    reader.reduce_zero_label = recorded.reduce_zero_label
+    reader.ignore_index = recorded.ignore_index
+    reader.classes, reader.max_pixels = model.config.classes, max_pixels
+    reader.pairs = [FilePair(Path(image), Path(labels), Path(image).name)]
+    return reader[0]

@@ -1,4 +1,4 @@
-"""What a network makes of one photograph, up to its context."""
+"""Features of a photograph before the context, and where their neurons lie on the photograph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scaseg.explanation.geometry import NeuronGrid
+from scaseg.errors import UserError
 from scaseg.inference.image_input import Photograph, as_pixels, as_tensor
 from scaseg.inference.predict import evaluating
 from scaseg.inference.preprocessing import as_seen
@@ -17,49 +17,126 @@ from scaseg.models.segmenter import Segmenter
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
 
+Array = NDArray[np.float32]
+Size = tuple[int, int]  # height, width
+
 
 @dataclass(frozen=True)
-class Look:
-    """A photograph (H, W, C), its feature map (1, C, h, w) before the context, and its neurons."""
+class NeuronGrid:
+    """Neurons of a feature map on the photograph that it was computed from.
 
+    Three sizes: of the photograph, of the network's input (`fit` may have resized it, edges to
+    edges), and of the map. Neuron r lies in the middle of its receptive field, at pixel
+    `offset + stride * r` of the input. (The upsampled scores, edges to edges, lie up to half a
+    neuron beside that; a dependency is on what was seen.)
+    """
+
+    image_size: Size
+    input_size: Size
+    map_size: Size
+    stride: float
+    offset: float
+
+    def neuron_at(self, x: float, y: float) -> tuple[int, int]:
+        """Return row and column of the neuron nearest to a pixel (x, y) of the photograph."""
+        row, column = (
+            int(np.floor(self._positions(axis, np.array([pixel]), size)[0] + 0.5))
+            for axis, (pixel, size) in enumerate(zip((y, x), self.image_size, strict=True))
+        )
+        return row, column
+
+    def center(self, row: int, column: int) -> tuple[float, float]:
+        """Return the pixel (x, y) of the photograph in the middle of a neuron's receptive field."""
+        y, x = (
+            (self.offset + self.stride * index + 0.5) * (size / seen) - 0.5
+            for index, size, seen in zip(
+                (row, column), self.image_size, self.input_size, strict=True
+            )
+        )
+        return x, y
+
+    def cell(self, row: int, column: int, size: Size | None = None) -> tuple[slice, slice]:
+        """Return the rows and columns of pixels that are nearest to one neuron."""
+        found = []
+        for axis, index in enumerate((row, column)):
+            length = (size or self.image_size)[axis]
+            nearest = np.floor(self._positions(axis, np.arange(length), length) + 0.5)
+            found.append(slice(*np.searchsorted(nearest, (index, index + 1)).tolist()))
+        return found[0], found[1]
+
+    def upsample(self, values: NDArray[np.generic], size: Size | None = None) -> Array:
+        """Resize a map (h, w) to the photograph (H, W), or to another size for all of it.
+
+        Bilinear between the neurons; beyond the outermost, their values.
+        """
+        resized = np.asarray(values, np.float32)
+        for axis, length in enumerate(size or self.image_size):
+            positions = self._positions(axis, np.arange(length), length)
+            low = np.floor(positions).astype(np.intp)
+            high = np.minimum(low + 1, len(resized) - 1)
+            share = (positions - low).astype(np.float32)[:, None]
+            resized = (resized[low] * (1 - share) + resized[high] * share).T  # the other axis next
+        return resized
+
+    def _positions(
+        self, axis: int, pixels: NDArray[np.generic], length: int
+    ) -> NDArray[np.float64]:
+        """Map pixels of a picture of the photograph, `length` long, to positions among neurons."""
+        seen = (pixels.astype(np.float64) + 0.5) * (self.input_size[axis] / length) - 0.5
+        return ((seen - self.offset) / self.stride).clip(0, self.map_size[axis] - 1)
+
+
+@dataclass(frozen=True)
+class ContextFeatures:
+    """A photograph (H, W, C), its features (1, C, h, w) before the context, and their grid."""
+
+    model: Segmenter
     image: NDArray[np.uint8]
     features: Tensor
     grid: NeuronGrid
 
+    @torch.no_grad()
+    def classes(self) -> Tensor:
+        """Predict the class of each neuron: (h, w), on the CPU."""
+        with evaluating(self.model):
+            scores = self.model.head(torch.relu(self.model.context(self.features)))
+        return scores[0].argmax(0).cpu()
+
+    @torch.no_grad()
+    def coefficients(self, targets: Tensor) -> Tensor:
+        """Return the coefficients of neurons `targets` (P,), each row normalised to sum 1: (P, n).
+
+        A row's own entry is 0, but for "dot", which keeps it.
+        """
+        targets = targets.to(self.features.device)
+        return context_of(self.model).shares(self.features, targets)[0]
+
 
 @torch.no_grad()
-def look(model: Segmenter, image: Photograph) -> Look:
-    """Run the backbone as `inference.score` would; the model's mode is left as it was."""
+def extract_features(model: Segmenter, image: Photograph) -> ContextFeatures:
+    """Run the backbone as `scaseg.predict` does; the model's mode is left as it was."""
+    context_of(model)
     pixels = as_pixels(model, image)
     view = as_seen(model, as_tensor(pixels, next(model.parameters()).device))
     with evaluating(model):
         features, _ = model.backbone(view)
-    height, width = view.shape[-2:]
-    rows, columns = features.shape[-2:]
-    grid = NeuronGrid.of(model.backbone, pixels.shape[:2], (height, width), (rows, columns))
-    return Look(pixels, features, grid)
+    grid = NeuronGrid(
+        image_size=pixels.shape[:2],
+        input_size=(view.shape[2], view.shape[3]),
+        map_size=(features.shape[2], features.shape[3]),
+        stride=model.backbone.stride,
+        offset=model.backbone.offset,
+    )
+    return ContextFeatures(model, pixels, features, grid)
 
 
 def context_of(model: Segmenter) -> Context:
-    """How the neurons of a model weigh each other; ValueError where they do not."""
+    """Return the context of a model; UserError where its neurons have none."""
     context = model.context
     if not isinstance(context, Context) or isinstance(context, NoContext):
-        raise ValueError(
-            f"model: its context is {model.config.context!r}, in which no neuron depends on "
-            "another; give one with sca, dot or average"
+        raise UserError(
+            "model",
+            f"its context is {model.config.context!r}, in which no neuron depends on another",
+            "give one with sca, dot or average",
         )
     return context
-
-
-@torch.no_grad()
-def decide(model: Segmenter, features: Tensor) -> Tensor:
-    """Finish what `look` began: features -> the class of each neuron, (h, w), on the CPU."""
-    with evaluating(model):
-        scores = model.head(torch.relu(model.context(features)))
-    return scores[0].argmax(0).cpu()
-
-
-@torch.no_grad()
-def shares(context: Context, features: Tensor, targets: Tensor) -> Tensor:
-    """Rows of coefficients of the neurons `targets` (P,), each normalised to sum 1: (P, n)."""
-    return context.shares(features, targets)[0]

@@ -1,24 +1,43 @@
-"""What the neurons at some points of a photograph depend on."""
+"""Dependency maps: what the neurons at some points of a photograph, or of a class, depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scaseg.explanation.features import Look, context_of, decide, look, shares
-from scaseg.explanation.geometry import Array, NeuronGrid
-from scaseg.explanation.similarity import nearly_the_same
+from scaseg.errors import UserError
+from scaseg.explanation.features import (
+    Array,
+    ContextFeatures,
+    NeuronGrid,
+    context_of,
+    extract_features,
+)
 from scaseg.inference.image_input import Photograph
+from scaseg.io.atomic import whole_file
 from scaseg.models.segmenter import Segmenter
-from scaseg.nn.context import Context
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_MAPS = 60  # in a figure
 ROWS = 256  # of coefficients at a time: their number times that of all neurons is held
 ELSEWHERE = 4  # rows and columns of neurons that a single map is compared with
+# Maps count as one where no more than this share of the context would have to move from one source
+# to another: on photographs, maps that are 0.07 apart cannot be told apart by eye, on scenes such
+# as are 0.3 apart can.
+NEARLY_EQUAL = 0.1
+# ... and no more than this part of how far they are from even: a figure's scale shows that much,
+# however little it is, so that even maps with a pattern each look different.
+OF_PATTERN = 0.25
+ROUNDING = 1e-4
 Point = tuple[float, float]  # x, y: pixels of the upright photograph, origin top left
 
 
@@ -32,8 +51,8 @@ class DependencyMaps:
     of a point; `neurons` (P, 2) are row and column of each point's neuron, -1 where it has none;
     `names` say what each map is; `image` is the photograph (H, W, 3); `average` is the share that
     every neuron would have if all counted alike; `regions` (P, h, w) are the neurons that a mean
-    was taken over, None for maps of points; `is_everybodys`: one map alone, and neurons all over
-    the photograph have nearly the same.
+    was taken over, None for maps of points; `is_common`: one map alone, and neurons all over the
+    photograph have nearly the same.
     """
 
     maps: Array
@@ -44,13 +63,13 @@ class DependencyMaps:
     grid: NeuronGrid
     average: float
     regions: NDArray[np.bool_] | None = None
-    is_everybodys: bool = False
+    is_common: bool = False
 
     def __len__(self) -> int:
         return len(self.maps)
 
     def first(self, count: int) -> DependencyMaps:
-        """The first few of them."""
+        """Return the first few of them."""
         return replace(
             self,
             maps=self.maps[:count],
@@ -60,100 +79,106 @@ class DependencyMaps:
             regions=None if self.regions is None else self.regions[:count],
         )
 
-    def is_own_empty(self, index: int) -> bool:
+    def has_no_own(self, index: int) -> bool:
         """Whether a map is that of one neuron, which takes no context from itself."""
         row, column = self.neurons[index]
         return bool(row >= 0 and self.maps[index, row, column] == 0)
 
-    def on_photograph(self, index: int) -> Array:
-        """Bring a map to the photograph, so that each neuron lies where it looks: (H, W)."""
-        return self.grid.on_photograph(self.maps[index])
+    def upsample(self, index: int) -> Array:
+        """Resize a map to the photograph, each neuron in the middle of what it sees: (H, W)."""
+        return self.grid.upsample(self.maps[index])
+
+    def similarity_note(self) -> str:
+        """Say in a few words where the maps show one thing only; else nothing."""
+        if len(self) == 1:
+            return "all neurons here have nearly this map" if self.is_common else ""
+        columns = self.maps.shape[2]
+        own = [row * columns + column if row >= 0 else -1 for row, column in self.neurons.tolist()]
+        same = nearly_equal(self.maps.reshape(len(self), -1), own)
+        return "these maps are nearly one and the same" if same else ""
+
+    def notes(self) -> list[str]:
+        """Return what a figure alone would not tell, for the command line."""
+        notes = []
+        if len(self) > MAX_MAPS:
+            notes.append(f"{len(self)} classes, the {MAX_MAPS} largest are drawn; npz has all")
+        if said := self.similarity_note():
+            notes.append(f"{said} (docs/single_channel.md says why)")
+        return notes
+
+    def figure(self, *, width: float = 10, title: str = "") -> Figure:
+        """Draw the photograph and the maps; see `scaseg.explanation.figure`."""
+        from scaseg.explanation.figure import draw_dependency_maps
+
+        return draw_dependency_maps(self, width=width, title=title)
+
+    def save(self, path: str | Path, *, format: str | None = None) -> None:  # noqa: A002
+        """Write the figure as png, pdf or svg, or the numbers as npz, by the path's suffix.
+
+        In an npz file: maps (P, h, w), neurons (P, 2) row and column, points (P, 2) x and y (NaN
+        where a map is not that of a point), names (P,), average, centres_x (w,) and centres_y
+        (h,), the pixels in the middle of what each neuron sees, and regions (P, h, w) of classes.
+        """
+        if (format or Path(path).suffix.lower().lstrip(".")) != "npz":
+            from scaseg.plots.figures import save_figure
+
+            save_figure(self.figure(), path, format=format)
+            return
+        rows, columns = self.grid.map_size
+        arrays = {
+            "maps": self.maps,
+            "neurons": self.neurons,
+            "points": np.array([point or (np.nan, np.nan) for point in self.points]),
+            "names": np.array(self.names),
+            "average": np.array(self.average),
+            "centres_x": np.array([self.grid.center(0, column)[0] for column in range(columns)]),
+            "centres_y": np.array([self.grid.center(row, 0)[1] for row in range(rows)]),
+        } | ({} if self.regions is None else {"regions": self.regions})
+        with whole_file(Path(path)) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
-def dependency_maps(model: Segmenter, image: Photograph, points: Sequence[Point]) -> DependencyMaps:
-    """Show what the neuron under each point (x, y) of a photograph depends on.
+def explain(
+    model: Segmenter,
+    image: Photograph,
+    *,
+    points: Sequence[Point] | None = None,
+    grid: tuple[int, int] | None = None,
+    classes: bool = False,
+) -> DependencyMaps:
+    """Show what neurons of a photograph depend on, chosen in one of three ways.
 
-    image: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W); points: pixels of the
-    upright photograph, origin top left. The model's mode is left as it was.
+    image: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W). points: the neurons under
+    these pixels (x, y) of the upright photograph, origin top left. grid: those under (rows,
+    columns) points, evenly spread. classes: the mean over all neurons of each predicted class,
+    large classes first. The model's mode is left as it was.
 
     >>> from scaseg import create_model
     >>> model = create_model("mobilenet_v2", head="compact", classes=3)
-    >>> found = dependency_maps(model, np.zeros((64, 90, 3), np.uint8), [(10, 20)])
-    >>> found.maps.shape, found.on_photograph(0).shape
+    >>> found = explain(model, np.zeros((64, 90, 3), np.uint8), points=[(10, 20)])
+    >>> found.maps.shape, found.upsample(0).shape
     ((1, 8, 12), (64, 90))
     """
-    context = context_of(model)
-    seen = look(model, image)
-    if not len(points):
-        raise ValueError("points: none; give at least one (x, y)")
-    for point in points:
-        check_point(point, seen.grid.photograph)
-    neurons = np.array([seen.grid.neuron_at(x, y) for x, y in points], np.int64)
-    rows, columns = seen.grid.map
-    targets = torch.from_numpy(neurons[:, 0] * columns + neurons[:, 1])
-    found = shares(context, seen.features, targets.to(seen.features.device))
-    return DependencyMaps(
-        maps=found.float().cpu().numpy().reshape(-1, rows, columns),
-        neurons=neurons,
-        points=tuple((x, y) for x, y in points),
-        names=tuple(str(number) for number in range(1, len(points) + 1)),
-        image=seen.image,
-        grid=seen.grid,
-        average=1 / max(1, rows * columns - (context.exclude_self)),
-        is_everybodys=len(points) == 1 and _is_everybodys(context, seen, int(targets[0])),
-    )
+    if (points is not None) + (grid is not None) + classes != 1:
+        raise UserError("points", "none, or another choice too", "give points, grid or classes")
+    features = extract_features(model, image)
+    if classes:
+        return _class_maps(features)
+    height, width = features.image.shape[:2]
+    if grid is not None:
+        if not (0 < grid[0] <= height and 0 < grid[1] <= width):
+            raise UserError(
+                "grid",
+                f"{grid[0]}x{grid[1]} of a photograph with {height} rows of {width} pixels",
+                "give at least one point, and no more than that",
+            )
+        points = grid_points((height, width), *grid)
+    return _point_maps(features, points or ())
 
 
-def class_maps(model: Segmenter, image: Photograph) -> DependencyMaps:
-    """Show what the neurons of each predicted class depend on, on average; large classes first.
-
-    A source's share is the mean over all neurons of the class but itself: its own entry, 0, would
-    make every class look as if it avoided its own region. Each map is normalised again to sum 1.
-    """
-    context = context_of(model)
-    seen = look(model, image)
-    rows, columns = seen.grid.map
-    decided = decide(model, seen.features).flatten()  # (n,)
-    classes, counts = decided.unique(return_counts=True)
-    order = counts.argsort(descending=True, stable=True)
-    classes, counts = classes[order], counts[order]
-    means = []
-    for number in classes:
-        targets = (decided == number).nonzero().flatten().to(seen.features.device)
-        parts = [shares(context, seen.features, part).sum(0) for part in targets.split(ROWS)]
-        seen_by = torch.full_like(parts[0], len(targets))
-        if context.exclude_self:
-            seen_by[targets] -= 1
-        mean = torch.stack(parts).sum(0) / seen_by.clamp(min=1)
-        means.append(mean / mean.sum())
-    percent = (100 * counts / len(decided)).tolist()
-    names = [model.config.classes[number] for number in classes.tolist()]
-    return DependencyMaps(
-        maps=torch.stack(means).float().cpu().numpy().reshape(-1, rows, columns),
-        neurons=np.full((len(classes), 2), -1, np.int64),
-        points=(None,) * len(classes),
-        names=tuple(f"{name} ({part:.0f} %)" for name, part in zip(names, percent, strict=True)),
-        image=seen.image,
-        grid=seen.grid,
-        average=1 / (rows * columns),
-        regions=(decided == classes[:, None]).reshape(-1, rows, columns).numpy(),
-    )
-
-
-def _is_everybodys(context: Context, seen: Look, target: int) -> bool:
-    """Whether neurons all over a photograph have nearly the map of the neuron `target`."""
-    rows, columns = seen.grid.map
-    if rows * columns < 4:  # two sources at least, besides two neurons
-        return False
-    places = [np.linspace(0, side - 1, ELSEWHERE).round().astype(int) for side in (rows, columns)]
-    some = np.unique([target, *(places[0][:, None] * columns + places[1]).ravel()])
-    targets = torch.from_numpy(some).to(seen.features.device)
-    return nearly_the_same(shares(context, seen.features, targets).cpu().numpy(), some.tolist())
-
-
-def grid_points(image: NDArray[np.uint8], rows: int, columns: int) -> list[Point]:
-    """Spread rows x columns points evenly over a photograph, row by row."""
-    height, width = image.shape[:2]
+def grid_points(size: tuple[int, int], rows: int, columns: int) -> list[Point]:
+    """Spread rows x columns points evenly over a photograph of (height, width), row by row."""
+    height, width = size
     return [
         (int((column + 0.5) * width / columns), int((row + 0.5) * height / rows))
         for row in range(rows)
@@ -161,7 +186,27 @@ def grid_points(image: NDArray[np.uint8], rows: int, columns: int) -> list[Point
     ]
 
 
-def check_point(point: Point, size: tuple[int, int]) -> None:
+def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> DependencyMaps:
+    if not len(points):
+        raise UserError("points", "none", "give at least one (x, y)")
+    for point in points:
+        _check_point(point, features.grid.image_size)
+    neurons = np.array([features.grid.neuron_at(x, y) for x, y in points], np.int64)
+    rows, columns = features.grid.map_size
+    targets = torch.from_numpy(neurons[:, 0] * columns + neurons[:, 1])
+    return DependencyMaps(
+        maps=features.coefficients(targets).float().cpu().numpy().reshape(-1, rows, columns),
+        neurons=neurons,
+        points=tuple((x, y) for x, y in points),
+        names=tuple(str(number) for number in range(1, len(points) + 1)),
+        image=features.image,
+        grid=features.grid,
+        average=1 / max(1, rows * columns - context_of(features.model).exclude_self),
+        is_common=len(points) == 1 and _is_common(features, int(targets[0])),
+    )
+
+
+def _check_point(point: Point, size: tuple[int, int]) -> None:
     """Refuse what is no pixel of a photograph of (height, width)."""
     height, width = size
     try:
@@ -170,9 +215,79 @@ def check_point(point: Point, size: tuple[int, int]) -> None:
     except (TypeError, ValueError):
         known = False
     if not known:
-        raise ValueError(f"point {point!r}: not a pixel; give two numbers (x, y)")
+        raise UserError("points", f"{point!r} is no pixel", "give two numbers (x, y)")
     if not (0 <= x < width and 0 <= y < height):
-        raise ValueError(
-            f"point {x:g},{y:g}: outside the photograph of {width} x {height}; give x from 0 to "
-            f"{width - 1} and y from 0 to {height - 1}, from the top left"
+        raise UserError(
+            "points",
+            f"{x:g},{y:g} is outside the photograph of {width} x {height}",
+            f"give x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left",
         )
+
+
+def _is_common(features: ContextFeatures, target: int) -> bool:
+    """Whether neurons all over a photograph have nearly the map of the neuron `target`."""
+    rows, columns = features.grid.map_size
+    if rows * columns < 4:  # two sources at least, besides two neurons
+        return False
+    places = [np.linspace(0, side - 1, ELSEWHERE).round().astype(int) for side in (rows, columns)]
+    some = np.unique([target, *(places[0][:, None] * columns + places[1]).ravel()])
+    return nearly_equal(features.coefficients(torch.from_numpy(some)).cpu().numpy(), some.tolist())
+
+
+def _class_maps(features: ContextFeatures) -> DependencyMaps:
+    """Average the maps of all neurons of each predicted class.
+
+    A source's share is the mean over all neurons of the class but itself: its own entry, 0, would
+    make every class look as if it avoided its own region. Each map is normalised again to sum 1.
+    """
+    rows, columns = features.grid.map_size
+    predicted = features.classes().flatten()  # (n,)
+    classes, counts = predicted.unique(return_counts=True)
+    order = counts.argsort(descending=True, stable=True)
+    classes, counts = classes[order], counts[order]
+    means = []
+    for number in classes:
+        targets = (predicted == number).nonzero().flatten()
+        total = torch.stack([features.coefficients(part).sum(0) for part in targets.split(ROWS)])
+        counted = torch.full_like(total[0], len(targets))
+        if context_of(features.model).exclude_self:
+            counted[targets.to(counted.device)] -= 1
+        mean = total.sum(0) / counted.clamp(min=1)
+        means.append(mean / mean.sum())
+    names = [features.model.config.classes[number] for number in classes.tolist()]
+    percent = (100 * counts / len(predicted)).tolist()
+    return DependencyMaps(
+        maps=torch.stack(means).float().cpu().numpy().reshape(-1, rows, columns),
+        neurons=np.full((len(classes), 2), -1, np.int64),
+        points=(None,) * len(classes),
+        names=tuple(f"{name} ({part:.0f} %)" for name, part in zip(names, percent, strict=True)),
+        image=features.image,
+        grid=features.grid,
+        average=1 / (rows * columns),
+        regions=(predicted == classes[:, None]).reshape(-1, rows, columns).numpy(),
+    )
+
+
+def nearly_equal(maps: NDArray[np.floating], own: Sequence[int]) -> bool:
+    """Whether some maps (P, n) hardly differ; `own` (P) are the entries left out, -1: none."""
+    rows = list(zip(maps.astype(np.float64), own, strict=True))
+    pattern = max(distance(row, np.ones_like(row), [place]) for row, place in rows)
+    most = max(ROUNDING, min(NEARLY_EQUAL, OF_PATTERN * pattern))
+    return all(
+        distance(one, other, [place, place_of_other]) <= most
+        for index, (one, place) in enumerate(rows)
+        for other, place_of_other in rows[:index]
+    )
+
+
+def distance(
+    one: NDArray[np.float64], other: NDArray[np.float64], left_out: Sequence[int]
+) -> float:
+    """Half the sum of |differences| of two maps (n,), each of sum 1 without the entries left out.
+
+    0: the same map, 1: nothing in common (the total variation distance).
+    """
+    kept = np.ones(one.shape, bool)
+    kept[[place for place in left_out if place >= 0]] = False
+    first, second = (row[kept] / (np.abs(row[kept]).sum() or 1) for row in (one, other))
+    return float(np.abs(first - second).sum() / 2)

@@ -1,65 +1,96 @@
-"""The paper's qualitative figure: image, truth, two predictions, and what the better one saw."""
+"""The paper's qualitative figure: image, truth, two predictions, and a map of the better one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch
 from matplotlib.patheffects import withStroke
 
-from scaseg.data.sample import IGNORE
-from scaseg.explanation.disagreement import Comparison
+from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.sample import IGNORE, Sample
+from scaseg.errors import UserError
+from scaseg.explanation.disagreement import Disagreement, largest_disagreements
 from scaseg.explanation.figure import (
     INK,
     NO_COLOR,
     TIMES,
-    evenness,
+    evenness_note,
     map_colors,
     mark_point,
-    panel,
+    new_figure,
+    shorten,
     show_image,
     show_map,
-    tight,
+    style_panel,
 )
-from scaseg.explanation.similarity import likeness
+from scaseg.inference.segmentation import palette_of
+from scaseg.models.segmenter import Segmenter
 from scaseg.plots.palette import UNLABELLED, Palette, color
+from scaseg.progress import Progress
 
 YELLOW = "#ffe11a"
-LETTERS = 30  # of a class name in the legend
-DPI = 150
+LETTERS = 30  # of a class name
 
 
-def draw_comparisons(
-    comparisons: Sequence[Comparison],
+def disagreement_page(
+    first: Segmenter,
+    second: Segmenter,
+    samples: Sequence[Sample] | SegmentationDataset,
+    *,
+    top: int = 5,
+    names: tuple[str, str] = ("A", "B"),
+    progress: Progress | None = None,
+) -> Figure:
+    """Draw the images with the largest regions that the second model alone gets right.
+
+    names: of the models, used where their contexts are the same.
+    """
+    found = largest_disagreements(first, second, samples, top=top, progress=progress)
+    if not found:
+        raise UserError(
+            "",
+            "the first is nowhere wrong where the second is right",
+            "give others, or other images",
+        )
+    config, contexts = second.config, (first.config.context, second.config.context)
+    palette = palette_of(config.classes, config.palette)
+    names = names if contexts[0] == contexts[1] else contexts
+    return draw_disagreements(found, config.classes, palette, names=names)
+
+
+def draw_disagreements(
+    found: Sequence[Disagreement],
     classes: Sequence[str],
     palette: Palette,
     *,
     names: tuple[str, str] = ("A", "B"),
     width: float = 13,
 ) -> Figure:
-    """Draw a row for each comparison, and a legend of the classes that occur on the page.
+    """Draw a row for each disagreement, and a legend of the classes that occur on the page.
 
     A yellow circle marks where the first model is wrong and the second right; the map, on a scale
     of its own, is what the second's neuron in the middle of the circle depends on.
     """
-    if not comparisons:
-        raise ValueError("comparisons: none; give at least one")
+    if not found:
+        raise UserError("disagreements", "none", "give at least one")
     cell = (width - 0.6) / 5
-    heights = [cell / min(3.0, max(0.4, _shape(one))) + 0.3 for one in comparisons]
-    legend = _legend(comparisons, classes, palette)
-    columns, rows = _columns(legend, width)
-    empty = any(one.maps is not None and one.maps.is_own_empty(0) for one in comparisons)
-    height = sum(heights) + 0.155 * (rows + empty) + 0.4
-    figure = Figure(figsize=(width, height), layout=tight(), dpi=DPI)
-    cells = figure.add_gridspec(len(comparisons), 5, height_ratios=heights)
-    for row, found in enumerate(comparisons):
-        panels = [panel(figure.add_subplot(cells[row, column])) for column in range(5)]
-        _draw_row(figure, panels, found, classes, palette, names, cell)
+    shapes = [one.image.shape[1] / one.image.shape[0] for one in found]
+    heights = [cell / min(3.0, max(0.4, shape)) + 0.3 for shape in shapes]
+    legend = _legend(found, classes, palette)
+    longest = max(len(str(entry.get_label())) for entry in legend)
+    columns = max(1, min(len(legend), int(width / (0.55 + 0.068 * longest))))
+    empty = any(one.maps is not None and one.maps.has_no_own(0) for one in found)
+    rows = -(-len(legend) // columns) + empty
+    figure = new_figure(width, sum(heights) + 0.155 * rows + 0.4)
+    cells = figure.add_gridspec(len(found), 5, height_ratios=heights)
+    for row, one in enumerate(found):
+        panels = [figure.add_subplot(cells[row, column]) for column in range(5)]
+        _draw_row(panels, one, classes, palette, names, cell)
     figure.legend(
         handles=legend,
         loc="outside lower center",
@@ -76,50 +107,41 @@ def draw_comparisons(
 
 
 def _draw_row(
-    figure: Figure,
     panels: list[Axes],
-    found: Comparison,
+    found: Disagreement,
     classes: Sequence[str],
     palette: Palette,
     names: tuple[str, str],
     cell: float,
 ) -> None:
     assert found.maps is not None
-    x, y = found.center
-    accuracies = found.accuracies()
-    said = [classes[labels[y, x]] for labels in (found.truth, found.first, found.second)]
-    pictures = [found.image, *(color(one, palette) for one in (found.truth, found.first))]
-    pictures.append(color(found.second, palette))
-    titles = [
-        _short(found.name, 40),
-        f"truth: {_short(said[0])}",
-        f"{names[0]}: {_short(said[1])}  ({100 * accuracies[0]:.1f} % right)",
-        f"{names[1]}: {_short(said[2])}  ({100 * accuracies[1]:.1f} % right)",
-        f"what {names[1]} looked at",
-    ]
+    column, row = found.center
+    labels = (found.truth, found.first, found.second)
+    truth, *said = (shorten(classes[one[row, column]], LETTERS) for one in labels)
+    titles = [shorten(found.name, 40), f"truth: {truth}"]
+    for name, own, accuracy in zip(names, said, found.accuracies(), strict=True):
+        titles.append(f"{name}: {own}  ({100 * accuracy:.1f} % right)")
+    titles.append(f"what {names[1]} looked at")
+    for axes, title in zip(panels, titles, strict=True):
+        style_panel(axes, title, fontsize=8.5)
+    pictures = [found.image, *(color(one, palette) for one in labels)]
     for axes, picture in zip(panels, pictures, strict=False):
         show_image(axes, picture, cell)
         _circle(axes, found)
-    scale, colors = map_colors(found.maps)
-    show_map(panels[4], found.maps, 0, scale, colors, cell)
-    mark_point(panels[4], found.center, "", found.maps.grid)
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(title, fontsize=8.5, color=INK, pad=3, parse_math=False)
-    bar = figure.colorbar(
-        ScalarMappable(scale, colors),
-        ax=panels[4],
-        extend="both",
-        pad=0.02,
-        aspect=25,
-        shrink=0.85,
-    )
+    colors, last = map_colors(found.maps), panels[4]
+    show_map(last, found.maps, 0, colors, cell)
+    mark_point(last, found.center)
+    style: dict[str, Any] = {"extend": "both", "pad": 0.02, "aspect": 25, "shrink": 0.85}
+    bar = last.figure.colorbar(colors, ax=last, **style)
     bar.ax.tick_params(labelsize=7, colors=INK)
     bar.set_label(f"{TIMES} the average, {found.maps.average:.2g}", fontsize=7.5, color=INK)
-    under = evenness(found.maps) or likeness(found.maps)  # one line: the next row is near
-    panels[4].set_xlabel(under, fontsize=7.5, color=INK, labelpad=3)
+    note = (
+        evenness_note(found.maps) or found.maps.similarity_note()
+    )  # one line: the next row is near
+    last.set_xlabel(note, fontsize=7.5, color=INK, labelpad=3)
 
 
-def _circle(axes: Axes, found: Comparison) -> None:
+def _circle(axes: Axes, found: Disagreement) -> None:
     """As large as the region would be, were it round; large enough to be seen, not to hide all."""
     height, width = found.image.shape[:2]
     least, most = 0.05 * max(height, width), 0.25 * min(height, width)
@@ -129,40 +151,23 @@ def _circle(axes: Axes, found: Comparison) -> None:
     axes.add_patch(circle)
 
 
-def _legend(
-    comparisons: Sequence[Comparison], classes: Sequence[str], palette: Palette
-) -> list[Artist]:
+def _legend(found: Sequence[Disagreement], classes: Sequence[str], palette: Palette) -> list[Patch]:
     """A patch for each class on the page, the most frequent first; what is unlabelled last."""
     counts = np.zeros(len(classes) + 1, np.int64)
-    for found in comparisons:
-        for labels in (found.truth, found.first, found.second):
+    for one in found:
+        for labels in (one.truth, one.first, one.second):
             index = np.where(labels == IGNORE, len(classes), labels)
             counts += np.bincount(index.ravel(), minlength=len(counts))
     order = [int(index) for index in np.argsort(-counts[:-1], kind="stable") if counts[index]]
-    patches = [_patch(palette[index], _short(classes[index])) for index in order]
-    if counts[-1]:
-        patches.append(_patch(UNLABELLED, "unlabelled"))
-    return patches
-
-
-def _patch(rgb: tuple[int, int, int], name: str) -> Artist:
-    fill = "#{:02x}{:02x}{:02x}".format(*rgb)
-    # a legend would read $ as a formula, and leave out what starts with _
-    name = name.replace("$", r"\$")
-    return Patch(facecolor=fill, edgecolor=INK, linewidth=0.5, label=f"\u200b{name}")
-
-
-def _columns(legend: Sequence[Artist], width: float) -> tuple[int, int]:
-    """How many columns of names fit a page of `width` inches, and the rows they then take."""
-    longest = max(len(str(entry.get_label())) for entry in legend)
-    columns = max(1, min(len(legend), int(width / (0.55 + 0.068 * longest))))
-    return columns, -(-len(legend) // columns)
-
-
-def _short(name: str, most: int = LETTERS) -> str:
-    name = " ".join(name.split())
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _shape(found: Comparison) -> float:
-    return found.image.shape[1] / found.image.shape[0]
+    entries = [(palette[index], shorten(classes[index], LETTERS)) for index in order]
+    entries += [(UNLABELLED, "unlabelled")] * bool(counts[-1])
+    return [
+        Patch(
+            facecolor="#{:02x}{:02x}{:02x}".format(*rgb),
+            edgecolor=INK,
+            linewidth=0.5,
+            # a legend would read $ as a formula, and leave out what starts with _
+            label="\u200b" + name.replace("$", r"\$"),
+        )
+        for rgb, name in entries
+    ]

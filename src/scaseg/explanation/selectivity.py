@@ -1,4 +1,4 @@
-"""Numbers that say how selective a model really is.
+"""How selective a model's dependency maps are, in numbers.
 
 A dependency map is a distribution over the other neurons. Four questions, each averaged over
 neurons drawn at random and then over photographs:
@@ -23,16 +23,18 @@ neurons drawn at random and then over photographs:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scaseg.explanation.features import context_of, decide, look, shares
-from scaseg.explanation.statistics import Mean, mean_of
+from scaseg.errors import UserError
+from scaseg.explanation.features import extract_features
+from scaseg.explanation.maps import distance
 from scaseg.inference.image_input import Photograph
 from scaseg.models.segmenter import Segmenter
 
@@ -40,30 +42,64 @@ Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Selectivity:
+class Mean:
+    """A mean and its standard error; None where there was nothing, or one value only."""
+
+    mean: float | None
+    error: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        """Average what is there; NaN stands for nothing measured.
+
+        >>> print(Mean.of([1.0, 2.0, 3.0, float("nan")]))
+        2.0000 ± 0.5774
+        """
+        known = np.array([value for value in values if value == value])
+        if len(known) < 2:
+            return cls(float(known[0]) if len(known) else None, None)
+        return cls(float(known.mean()), float(known.std(ddof=1) / len(known) ** 0.5))
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "n/a"
+        return f"{self.mean:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
+
+
+class Measurement:
+    """Named means, as plain numbers and as a table."""
+
+    LABELS: ClassVar[dict[str, str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, for JSON; null where there was nothing to measure."""
+        return asdict(self)  # type: ignore[call-overload]
+
+    def table(self) -> str:
+        """Return a line for each mean."""
+        return "\n".join(
+            f"{label.format(**vars(self)):<53} {getattr(self, name)}"
+            for name, label in self.LABELS.items()
+        )
+
+
+@dataclass(frozen=True)
+class Selectivity(Measurement):
     """How selective a model is, over `images` photographs; each a mean with its standard error."""
 
+    LABELS: ClassVar = {
+        "entropy": "entropy of a map (1: even, 0: one source)",
+        "rank_correlation": "rank correlation of two maps (1: one order for all)",
+        "difference": "difference of two maps (0: the same, 1: disjoint)",
+        "same_class": "share of a map on the neuron's own class",
+        "same_class_if_even": "... if all neurons counted alike",
+    }
     entropy: Mean
     rank_correlation: Mean
     difference: Mean
     same_class: Mean
     same_class_if_even: Mean
     images: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON; null where there was nothing to measure."""
-        return asdict(self)
-
-    def table(self) -> str:
-        """A line a number, for people."""
-        lines = (
-            ("entropy of a map (1: even, 0: one source)", self.entropy),
-            ("rank correlation of two maps (1: one order for all)", self.rank_correlation),
-            ("difference of two maps (0: the same, 1: disjoint)", self.difference),
-            ("share of a map on the neuron's own class", self.same_class),
-            ("... if all neurons counted alike", self.same_class_if_even),
-        )
-        return "\n".join(f"{said:<53} {mean}" for said, mean in lines)
 
 
 def selectivity(
@@ -78,83 +114,52 @@ def selectivity(
 
     `neurons` and `pairs` of neurons are drawn from each. The module says what is measured.
     """
-    context = context_of(model)
-    found: dict[str, list[float]] = {name: [] for name in _MEASURES}
+    means: dict[str, list[float]] = {name: [] for name in Selectivity.LABELS}
     count = 0
     for count, image in enumerate(images, start=1):
         random = np.random.default_rng([seed, count])
-        seen = look(model, image)
-        total = seen.grid.map[0] * seen.grid.map[1]
+        features = extract_features(model, image)
+        total = features.grid.map_size[0] * features.grid.map_size[1]
         chosen = np.sort(random.permutation(total)[: max(2, neurons)])
-        targets = torch.from_numpy(chosen).to(seen.features.device)
-        rows = shares(context, seen.features, targets).cpu().double().numpy()  # (P, n)
-        classes = decide(model, seen.features).flatten().numpy()
-        values = _of_neurons(rows, chosen, classes) | _of_pairs(rows, chosen, pairs, random)
-        for name, value in values.items():
-            found[name].append(value)
+        rows = features.coefficients(torch.from_numpy(chosen)).cpu().double().numpy()  # (P, n)
+        found: dict[str, list[float]] = defaultdict(list)
+        _measure_neurons(found, rows, chosen, features.classes().flatten().numpy())
+        if total >= 4:  # two sources at least, besides the two
+            every = np.stack(np.triu_indices(len(rows), 1), 1)
+            for a, b in random.permutation(every)[:pairs]:
+                own = [chosen[a], chosen[b]]
+                one, other = np.delete(rows[a], own), np.delete(rows[b], own)
+                found["rank_correlation"].append(rank_correlation(one, other))
+                found["difference"].append(distance(one, other, []))
+        for name, values in means.items():
+            values.append(float(np.mean(found[name])) if found[name] else float("nan"))
     if not count:
-        raise ValueError("images: none; give at least one photograph")
-    return Selectivity(**{name: mean_of(values) for name, values in found.items()}, images=count)
+        raise UserError("images", "none", "give at least one photograph")
+    return Selectivity(**{name: Mean.of(values) for name, values in means.items()}, images=count)
 
 
-_MEASURES = ("entropy", "rank_correlation", "difference", "same_class", "same_class_if_even")
-
-
-def _of_neurons(
-    rows: Row, chosen: NDArray[np.int64], classes: NDArray[np.int64]
-) -> dict[str, float]:
-    entropies, inside, even = [], [], []
+def _measure_neurons(
+    found: dict[str, list[float]],
+    rows: Row,
+    chosen: NDArray[np.int64],
+    classes: NDArray[np.int64],
+) -> None:
     for row, own in zip(rows, chosen, strict=True):
         others = np.delete(np.abs(row), own)  # coefficients of the identity may be negative
         if others.sum() == 0 or len(others) < 2:
             continue
         others = others / others.sum()
         some = others[others > 0]
-        entropies.append(-float((some * np.log(some)).sum() / np.log(len(others))))
+        found["entropy"].append(-float((some * np.log(some)).sum() / np.log(len(others))))
         same = np.delete(classes == classes[own], own)
         if same.any() and not same.all():
-            inside.append(float(others[same].sum()))
-            even.append(float(same.mean()))
-    return {
-        "entropy": _mean(entropies),
-        "same_class": _mean(inside),
-        "same_class_if_even": _mean(even),
-    }
-
-
-def _of_pairs(
-    rows: Row, chosen: NDArray[np.int64], pairs: int, random: np.random.Generator
-) -> dict[str, float]:
-    correlations, differences = [], []
-    if rows.shape[1] >= 4:  # two sources at least, besides the two
-        every = np.stack(np.triu_indices(len(rows), 1), 1)
-        for a, b in random.permutation(every)[:pairs]:
-            left_out = [chosen[a], chosen[b]]
-            one, other = (np.delete(rows[index], left_out) for index in (a, b))
-            correlations.append(rank_correlation(one, other))
-            one, other = (part / (np.abs(part).sum() or 1) for part in (one, other))
-            differences.append(float(np.abs(one - other).sum() / 2))
-    return {"rank_correlation": _mean(correlations), "difference": _mean(differences)}
+            found["same_class"].append(float(others[same].sum()))
+            found["same_class_if_even"].append(float(same.mean()))
 
 
 def rank_correlation(one: Row, other: Row) -> float:
-    """Spearman's: the correlation of ranks, tied values sharing the mean of theirs.
+    """Spearman's; 1 for two even maps, which are the same, and 0 where only one is even."""
+    from scipy.stats import spearmanr  # takes a second to import
 
-    1 for two even maps, which are the same; 0 where only one is even.
-    """
-    first, second = _ranks(one), _ranks(other)
-    first, second = first - first.mean(), second - second.mean()
-    size = np.sqrt((first**2).sum() * (second**2).sum())
-    if size == 0:
-        return float((first == second).all())
-    return float((first * second).sum() / size)
-
-
-def _ranks(values: Row) -> Row:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+    even = [bool(np.ptp(row) == 0) for row in (one, other)]  # scipy knows no correlation then
+    return float(all(even)) if any(even) else float(spearmanr(one, other).statistic)

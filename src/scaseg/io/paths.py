@@ -43,7 +43,7 @@ def open_regular(path: str | Path) -> BinaryIO:
                 raise ValueError(f"{shown(path)}: is {name}; give a file")
         return open(path, "rb")
     except FileNotFoundError as fault:
-        raise ValueError(f"{shown(path)}: no such file") from fault
+        raise ValueError(f"{shown(path)}: no such file; check its name") from fault
     except OSError as fault:  # may not be read, links that circle, a name too long
         said = fault.strerror or type(fault).__name__
         raise ValueError(f"{shown(path)}: cannot be opened ({said}); check its name") from fault

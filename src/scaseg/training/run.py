@@ -26,7 +26,7 @@ from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.checkpoint import CONFIG, read_weights, save_pretrained
 from scaseg.models.segmenter import Segmenter
-from scaseg.plots.figures import write_curve
+from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, check_training
 from scaseg.training.callbacks import MetricsTable, ProgressDisplay
 from scaseg.training.checkpoint_io import StateFiles, has_state
@@ -389,7 +389,7 @@ def _finish(
     model.config = replace(model.config, training=record)
     save_pretrained(model, folder / MODEL)
     if rows:
-        write_curve(rows, folder / CURVE)
+        save_figure(curve_figure(rows), folder / CURVE)
 
 
 def _text(value: Any) -> str:

@@ -84,7 +84,7 @@ def image_format(start: bytes) -> str:
 
 def not_an_image() -> UserError:
     """Return the error for a file of unknown format."""
-    return UserError("", "not an image", detail=f"{', '.join(FORMATS)} are read")
+    return UserError("", "not an image", f"{', '.join(FORMATS)} are read")
 
 
 def require_bytes(file: BinaryIO, limit: int) -> None:
