@@ -21,12 +21,9 @@ import torch
 from PIL import Image
 
 import scaseg
-from scaseg.inference.inputs import listed
-from scaseg.inference.outputs import Outputs
-from scaseg.inference.predict import check_batch_size
-from scaseg.inference.predict_folder import Options, predict_files
-from scaseg.inference.preprocessing import as_seen
-from scaseg.inference.test_time import TestTimeAugmentation
+from scaseg.inference.inputs import Inputs
+from scaseg.inference.predict import usual_batch_size
+from scaseg.inference.preprocessing import preprocess
 
 
 def main() -> None:
@@ -35,20 +32,20 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--precision", default="32")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     model = scaseg.load_model(options.model).to(options.device)
-    photographs = list(listed([options.photos], Path("nowhere")))[: options.count]
-    batch_size = check_batch_size(options.batch_size, torch.device(options.device))
+    photographs = list(Inputs([options.photos], Path("nowhere")))[: options.count]
+    batch_size = usual_batch_size(options.batch_size, torch.device(options.device))
     images = [np.array(Image.open(one.path).convert("RGB")) for one in photographs]
-    seen = [as_seen(model, torch.from_numpy(image).permute(2, 0, 1)) for image in images]
+    seen = [preprocess(model, torch.from_numpy(image).permute(2, 0, 1)) for image in images]
     ways = {
         "network": lambda: network(model, seen, batch_size, options),
         "loop": lambda: loop(model, photographs, options.device),
-        "predict": lambda: job(model, photographs, options, batch_size),
+        "predict": lambda: job(photographs, options),
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(options.repeats + 1):
@@ -76,7 +73,7 @@ def network(
     by_size: dict[torch.Size, list[torch.Tensor]] = {}
     for view in seen:
         by_size.setdefault(view.shape, []).append(view)
-    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
+    low = {"bf16": torch.bfloat16, "16": torch.float16}.get(options.precision)
     with torch.autocast(options.device, dtype=low, enabled=low is not None):
         for alike in by_size.values():
             for first in range(0, len(alike), batch_size):
@@ -88,7 +85,7 @@ def loop(model: torch.nn.Module, photographs: list, device: str) -> None:
     with tempfile.TemporaryDirectory() as out:
         for photograph in photographs:
             image = torch.from_numpy(np.array(Image.open(photograph.path).convert("RGB")))
-            view = as_seen(model, image.permute(2, 0, 1).to(device))
+            view = preprocess(model, image.permute(2, 0, 1).to(device))
             scores = torch.nn.functional.interpolate(
                 model(view), size=image.shape[:2], mode="bilinear", align_corners=False
             )
@@ -96,12 +93,17 @@ def loop(model: torch.nn.Module, photographs: list, device: str) -> None:
             Image.fromarray(labels).save(Path(out) / f"{photograph.name.name}.png")
 
 
-def job(
-    model: torch.nn.Module, photographs: list, options: argparse.Namespace, batch_size: int
-) -> None:
+def job(photographs: list, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as out:
-        how = Options(TestTimeAugmentation(), batch_size, options.precision, options.workers)
-        predict_files(model, photographs, Outputs(Path(out)), how)
+        scaseg.predict_folder(
+            options.model,
+            [one.path for one in photographs],
+            out,
+            device=options.device,
+            precision=options.precision,
+            batch_size=options.batch_size,
+            workers=options.workers,
+        )
 
 
 if __name__ == "__main__":

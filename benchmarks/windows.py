@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 import scaseg
-from scaseg.inference.inputs import listed
-from scaseg.inference.test_time import TestTimeAugmentation, score
+from scaseg.inference.inputs import Inputs
+from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=16)
     parser.add_argument("--scale", type=float, default=1, help="enlarge photographs so much first")
     options = parser.parse_args()
-    photographs = [one.path for one in listed([options.photos], Path("nowhere"))][: options.count]
+    photographs = [one.path for one in Inputs([options.photos], Path("nowhere"))][: options.count]
     images = [opened(path, options.scale) for path in photographs]
     networks = {name: scaseg.load_model(name) for name in options.models}
     for context in ("sca", "average"):
@@ -40,12 +40,12 @@ def main() -> None:
         networks[f"fresh {context}"] = fresh
     print(f"{'model':40} {'scope':8} {'error':>8} {'other class':>12}")
     for name, model in networks.items():
-        whole = [score(model, image) for image in images]
+        whole = [predict_scores(model, image) for image in images]
         for scope in ("window", "image"):
-            how = TestTimeAugmentation(
+            tta = TestTimeAugmentation(
                 window=options.window, overlap=options.overlap, context_scope=scope
             )
-            found = [score(model, image, how) for image in images]
+            found = [predict_scores(model, image, tta) for image in images]
             pairs = list(zip(found, whole, strict=True))
             error = np.mean([float((one - other).abs().mean()) for one, other in pairs])
             changed = np.mean(

@@ -20,6 +20,8 @@ def test_the_list():
         "train",
         "evaluate",
         "explain",
+        "predict",
+        "predict_folder",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

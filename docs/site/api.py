@@ -19,7 +19,7 @@ WIDTH = 76  # of a signature before it takes a line a parameter
 MODULES = (
     *("config.run", "data.sample", "data.transforms", "errors", "explanation.maps"),
     *("explanation.occlusion", "explanation.selectivity", "inference.segmentation"),
-    *("inference.test_time", "losses", "metrics", "registry", "training.evaluation"),
+    *("inference.tta", "losses", "metrics", "registry", "training.evaluation"),
 )
 
 

@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from scaseg.explanation.maps import explain as explain
+    from scaseg.inference.predict import predict as predict
+    from scaseg.inference.predict_folder import predict_folder as predict_folder
     from scaseg.inference.segmentation import Segmentation as Segmentation
     from scaseg.models.build import create_model as create_model
     from scaseg.models.build import load_model as load_model
@@ -41,6 +43,8 @@ _HOME = {
     "evaluate": "scaseg.training.evaluation",
     "explain": "scaseg.explanation.maps",
     "load_model": "scaseg.models.build",
+    "predict": "scaseg.inference.predict",
+    "predict_folder": "scaseg.inference.predict_folder",
     "save_pretrained": "scaseg.models.checkpoint",
     "selective_context": "scaseg.ops.dispatch",
     "train": "scaseg.training.run",
@@ -64,6 +68,8 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "train",
     "evaluate",
     "explain",
+    "predict",
+    "predict_folder",
 ]
 
 

@@ -38,6 +38,16 @@ class _PlacedError(Exception):
         detail = f" ({self.detail})" if self.detail else ""
         return f"{where}{self.problem}{detail}" + (f"; {self.remedy}" if self.remedy else "")
 
+    @classmethod
+    def cannot_be(cls, done: str, place: Place, error: Exception, remedy: str = "") -> Self:
+        """A file that cannot be read or written, and the reason that the system gives.
+
+        >>> str(UserError.cannot_be("written", "out", PermissionError(13, "Permission denied")))
+        'out: cannot be written (Permission denied)'
+        """
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return cls(place, f"cannot be {done}", remedy, reason)
+
     def within(self, place: Place, separator: str = ": ") -> Self:
         """Return the same error seen from further out: its place comes after `place`."""
         outer = os.fspath(place)
@@ -83,6 +93,16 @@ def located(place: Place, separator: str = ": ") -> Iterator[None]:
         yield
     except _PlacedError as error:
         raise error.within(place, separator) from error
+
+
+@contextmanager
+def as_options() -> Iterator[None]:
+    """Name arguments in errors as the options of a command: context_scope is --context-scope."""
+    try:
+        yield
+    except _PlacedError as error:
+        option = f"--{error.place.replace('_', '-')}"
+        raise type(error)(option, *error.args[1:]) from error
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -54,7 +54,7 @@ def test_the_simplest_prediction(place, capsys):
     main(["predict", "photo.png"])
     printed = capsys.readouterr()
     assert printed.err == SAID
-    assert "1 photograph segmented" in printed.out
+    assert "1 image segmented" in printed.out
     assert printed.out.endswith(": predictions\n")
     with Image.open("predictions/photo.png") as found:
         assert (found.size, found.mode) == ((64, 48), "P")
@@ -125,7 +125,7 @@ def test_what_is_refused_is_answered_with_one_line(command, place, capsys):
 @pytest.mark.parametrize("arguments", [[], ["--model", "outdoor"]])
 def test_evaluation_needs_data(arguments, place, capsys):
     said = refused(capsys, "evaluate", *arguments)
-    assert said == "error: --data: nothing; the built-in model has none, say where yours are\n"
+    assert said == "error: --data: nothing; give data with the classes of the built-in model\n"
 
 
 def test_evaluation_of_a_folder_of_ones_own(place, capsys):
@@ -146,7 +146,7 @@ def test_evaluation_on_other_classes(place, capsys):
     said = refused(capsys, "evaluate", "--data", "mine", "--device", "cpu", "--workers", "0")
     assert said.splitlines()[-1] == (
         "error: mine: class 1 is 'house', the model's is 'tree' (2 and 8 classes); give data with "
-        "the model's classes in their order, or bring theirs there: --data.classes "
+        "the model's classes in their order, or map theirs: --data.classes "
         '\'["sky", "tree", "road", "grass", "water", "building", "mountain", "foreground"]\' '
         "--data.label_map '{0: 0, 1: 255}' (255: does not count)"
     )
@@ -160,7 +160,7 @@ def test_the_refusal_of_other_classes_says_how_to_go_on(place, capsys):
     Image.fromarray(labels).save(place / "mine" / "labels" / "a.png")
     command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
     said = refused(capsys, *command)
-    proposed = shlex.split(said.partition("bring theirs there: ")[2].partition(" (255")[0])
+    proposed = shlex.split(said.partition("map theirs: ")[2].partition(" (255")[0])
     main([*command, *proposed, "--json"])
     found = json.loads(capsys.readouterr().out)["per_class"]
     assert found["sky"]["accuracy"] is not None

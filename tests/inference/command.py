@@ -3,7 +3,7 @@
 import pytest
 
 from scaseg.cli import main
-from scaseg.inference.provenance import RECORD
+from scaseg.inference.outputs import RECORD
 
 CLASSES = ("sky", "tree", "road")
 

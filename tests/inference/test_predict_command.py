@@ -11,7 +11,7 @@ from PIL import Image
 import scaseg
 from scaseg.cli import main
 from scaseg.data.decode.image import read_image, read_labels
-from scaseg.inference.test_time import TestTimeAugmentation
+from scaseg.inference.tta import TestTimeAugmentation
 from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture
 
@@ -31,7 +31,7 @@ def test_a_folder_with_all_below_it(photos, model, tmp_path, capsys):
         np.testing.assert_array_equal(labels, expected)
         assert labels.shape == read_image(photos / source).shape[:2]
     said = capsys.readouterr()
-    assert "3 photographs segmented" in said.out
+    assert "3 images segmented" in said.out
     assert "images/s" in said.out
     assert said.err == ""
 
@@ -77,11 +77,11 @@ def test_ways_to_look(photos, model, tmp_path):
         ),
         "--precision bf16 --batch-size 3": None,
     }
-    for place, (options, how) in enumerate(ways.items()):
+    for place, (options, tta) in enumerate(ways.items()):
         out = tmp_path / str(place)
         predict(photos, *options.split(), model=model, out=out)
-        precision = "bf16" if "bf16" in options else "fp32"
-        expected = loaded.predict(photos / "one.jpg", how=how, precision=precision)
+        precision = "bf16" if "bf16" in options else "32"
+        expected = loaded.predict(photos / "one.jpg", tta=tta, precision=precision)
         same = read_labels(out / "one.png") == expected.labels
         assert same.mean() > (0.9 if precision == "bf16" else 0.999)
 
@@ -123,8 +123,8 @@ def test_what_is_there_is_kept(photos, model, tmp_path, capsys):
     predict(photos, "--skip-existing", model=model, out=out)
     assert (out / "a" / "two.png").read_bytes() == b"mine"
     assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
-    assert "2 photographs segmented" in (summary := capsys.readouterr().out)
-    assert "1 were there already" in summary
+    assert "2 images segmented" in (summary := capsys.readouterr().out)
+    assert "1 existed already" in summary
     predict(photos, "--overwrite", model=model, out=out)
     assert read_labels(out / "a" / "two.png").shape == (31, 41)
     said = refused(capsys, photos, "--overwrite", "--skip-existing", model=model, out=out)
@@ -162,11 +162,11 @@ def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, im
     (data / labels).mkdir()
     Image.fromarray(picture(9, 9)).save(data / labels / "one.png")
     for place in (data, data / labels):
-        assert "belongs to the data set" in refused(capsys, data, model=model, out=place)
+        assert "belongs to the dataset" in refused(capsys, data, model=model, out=place)
     predict(data, model=model, out=out)
     assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
     assert capsys.readouterr().err == (
-        f"note: {data} is a data set: the photographs in {images}/ are taken, the label maps in "
+        f"{data} is a dataset: the images in {images}/ are predicted, the label maps in "
         f"{labels}/ are not\n"
     )
     predict(data, "--quiet", model=model, out=tmp_path / "quiet")
@@ -180,11 +180,11 @@ def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, im
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: no such file or folder; give photographs"),
-        (["photos/*.bmp"], "matches no photograph; quote patterns"),
-        (["empty"], "empty: holds no photographs; files .jpg"),
-        (["photos", "--window", "9"], "window is 9; give at least 16"),
-        (["photos", "--window", "32", "--overlap", "32"], "overlap is 32"),
+        (["nowhere"], "nowhere: no such file or folder; give images"),
+        (["photos/*.bmp"], "matches no image; quote patterns"),
+        (["empty"], "empty: holds no images; files .jpg"),
+        (["photos", "--window", "9"], "--window: 9; give at least 16"),
+        (["photos", "--window", "32", "--overlap", "32"], "--overlap: 32 of"),
         (["photos", "--device", "cuda"], "--device: cuda is not available"),
         (["photos", "--workers", "0"], "--workers: '0'; give a whole number >= 1"),
     ],
@@ -218,9 +218,7 @@ def test_a_context_that_cannot_be_gathered(photos, tmp_path, capsys):
 
 
 def test_places_that_results_must_not_go_to(photos, model, tmp_path, capsys):
-    assert "is the folder of the photographs itself" in refused(
-        capsys, photos, model=model, out=photos
-    )
+    assert "is the folder of the images itself" in refused(capsys, photos, model=model, out=photos)
     (tmp_path / "file").write_text("")
     assert "file is a file; give a folder" in refused(
         capsys, photos, model=model, out=tmp_path / "file"
@@ -238,7 +236,7 @@ def test_results_below_the_photographs_are_no_photographs(photos, model, capsys)
     for _ in range(2):
         predict(photos, "--skip-existing", model=model, out=photos / "predicted")
     assert written(photos / "predicted") == ["a/b/three.png", "a/two.png", "one.png"]
-    assert "3 were there already" in capsys.readouterr().out
+    assert "3 existed already" in capsys.readouterr().out
 
 
 def test_help_has_an_example(capsys):
@@ -257,9 +255,9 @@ def test_a_pattern_does_not_find_its_own_results(photos, model):
 def test_a_photograph_is_never_replaced_by_its_labels(photos, model, capsys):
     before = (photos / "a" / "two.png").read_bytes()
     for argument in (photos / "a" / "two.png", f"{photos}/a/*.png"):
-        for how in ("--overwrite", "--skip-existing"):
-            said = refused(capsys, argument, how, model=model, out=photos / "a")
-            assert "would replace the photograph" in said or "matches no photograph" in said
+        for option in ("--overwrite", "--skip-existing"):
+            said = refused(capsys, argument, option, model=model, out=photos / "a")
+            assert "would replace the image" in said or "matches no image" in said
     assert (photos / "a" / "two.png").read_bytes() == before
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from scaseg.data.decode.image import read_labels
-from scaseg.inference.inputs import listed
+from scaseg.inference.inputs import Inputs
 from scaseg.io.atomic import LEFTOVER
 from tests.inference.command import predict, refused, written
 from tests.inference.models import picture
@@ -65,7 +65,7 @@ def test_nothing_but_bad_files(tmp_path, model, capsys):
     with pytest.raises(SystemExit) as ended:
         predict(tmp_path / "photos", "--skip-bad", model=model, out=tmp_path / "out")
     assert ended.value.code == 2
-    assert "IMAGES: none of 1 photographs could be read" in capsys.readouterr().err
+    assert "IMAGES: none of 1 images could be read" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -73,7 +73,7 @@ def test_nothing_but_bad_files_left_to_do(photos, model, tmp_path, capsys):
     """Started again, a job that skipped bad files ends as it did at first."""
     hostile(photos)
     options = ("--skip-bad", "--skip-existing", "--max-pixels", 1_000_000)
-    for there in ("", "4 were there already"):
+    for there in ("", "4 existed already"):
         predict(photos, *options, model=model, out=tmp_path / "out")
         said = capsys.readouterr().out
         assert there in said
@@ -95,7 +95,7 @@ def test_faults_of_the_device_are_one_line(fault, photos, model, tmp_path, capsy
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr("scaseg.inference.predict.look", fail)
+    monkeypatch.setattr("scaseg.inference.predict.score_maps", fail)
     said = refused(capsys, photos, model=model, out=tmp_path / "out", code=1)
     assert "predicting: out of memory; use --window 512" in said
 
@@ -187,7 +187,7 @@ def test_many_files_need_no_list(tmp_path, monkeypatch):
         (tmp_path / "photos" / str(folder)).mkdir(parents=True)
         for name in ("b.jpg", "a.jpg"):
             (tmp_path / "photos" / str(folder) / name).touch()
-    found = listed([str(tmp_path / "photos")], tmp_path / "out")
+    found = iter(Inputs([tmp_path / "photos"], tmp_path / "out"))
     assert str(next(found).name) == os.path.join("0", "a")
     assert len(opened) == 2
     rest = [str(one.name) for one in found]

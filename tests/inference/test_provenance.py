@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import scaseg
-from scaseg.inference.provenance import RECORD, Record, fingerprint
+from scaseg.inference.outputs import RECORD, Provenance, fingerprint
 from tests.inference.command import predict, refused, written
 
 
@@ -48,7 +48,7 @@ def test_a_copy_of_the_model_goes_on(photos, model, tmp_path, capsys):
     record = (out / RECORD).read_bytes()
     predict(photos, "--shard", "2/2", "--device", "cpu", model=str(tmp_path / "run"), out=out)
     predict(photos, "--skip-existing", "--batch-size", 2, model=model, out=out)
-    assert "3 were there already" in capsys.readouterr().out
+    assert "3 existed already" in capsys.readouterr().out
     assert (out / RECORD).read_bytes() == record
 
 
@@ -76,7 +76,7 @@ def test_results_without_a_record_are_taken_as_they_are(photos, model, other, tm
     predict(photos / "one.jpg", model=other, out=out)
     (out / RECORD).unlink()
     predict(photos, "--skip-existing", model=model, out=out)
-    assert "1 were there already" in capsys.readouterr().out
+    assert "1 existed already" in capsys.readouterr().out
     assert json.loads((out / RECORD).read_text())["model"] == fingerprint(Path(model))
 
 
@@ -86,13 +86,13 @@ def test_all_of_anothers_results_may_be_replaced(photos, model, other, tmp_path,
     before = everything(out)
     said = refused(capsys, photos / "a", "--overwrite", model=other, out=tmp_path / "out")
     assert "results of another model, and " in said
-    assert ".png would stay; give all of its photographs, or another folder" in said
+    assert ".png would stay; give all of its images, or another folder" in said
     said = refused(capsys, photos, "--shard", "1/2", "--overwrite", model=other, out=out)
     assert "would stay" in said
     assert everything(out) == before
     predict(photos, "--overwrite", model=other, out=out)
     predict(photos, "--skip-existing", model=other, out=out)
-    assert "3 were there already" in capsys.readouterr().out
+    assert "3 existed already" in capsys.readouterr().out
 
 
 def test_results_replaced_in_part_are_nobodys(photos, model, other, tmp_path, capsys):
@@ -138,15 +138,15 @@ def test_machines_that_begin_together(links, model, tmp_path, monkeypatch):
             raise OSError(1, "Operation not permitted")
 
         monkeypatch.setattr("os.link", refuse)
-    records = [Record(tmp_path / "out", Path(model), {"--tta": False}) for _ in range(16)]
+    records = [Provenance(tmp_path / "out", Path(model), {"--tta": False}) for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(Record.begin, records))
+        list(pool.map(Provenance.begin, records))
     assert all(record.begun for record in records)
     assert [path.name for path in (tmp_path / "out").iterdir()] == [RECORD]
 
 
 def test_of_two_ways_that_begin_together_one_is_refused(model, tmp_path):
-    records = [Record(tmp_path / "out", Path(model), {"--window": n}) for n in (16, 32)]
+    records = [Provenance(tmp_path / "out", Path(model), {"--window": n}) for n in (16, 32)]
     for record in records:
         record.check()
     records[0].begin()

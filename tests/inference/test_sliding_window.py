@@ -9,11 +9,15 @@ import torch
 
 from scaseg import create_model
 from scaseg.inference.predict import predict
-from scaseg.inference.preprocessing import View, resize
-from scaseg.inference.sliding_window import SlidingWindow, reach
-from scaseg.inference.test_time import TestTimeAugmentation, score
-from scaseg.inference.upsampling import WholeMap, enlarge_rows, needed_rows
-from scaseg.inference.window_grid import Grid
+from scaseg.inference.preprocessing import Preprocessed, resize
+from scaseg.inference.sliding_window import SlidingWindow, WindowGrid, head_reach
+from scaseg.inference.tta import (
+    TestTimeAugmentation,
+    WholeMap,
+    needed_rows,
+    predict_scores,
+    upsample_rows,
+)
 from tests.inference.models import as_tensor, picture, small_model
 
 SIZES = [(160, 200), (133, 97), (64, 201), (203, 64)]
@@ -22,23 +26,16 @@ SIZES = [(160, 200), (133, 97), (64, 201), (203, 64)]
 @pytest.mark.parametrize("up", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_every_neuron_is_covered_and_one_windows_own(size, up):
-    grid = Grid(small_model(up=up), size, 64, 16)
+    grid = WindowGrid(small_model(up=up), size, 64, 16)
     with torch.no_grad():
         features, _ = small_model(up=up).backbone(torch.zeros(1, 3, *size))
     assert grid.size == tuple(features.shape[-2:])
-    for windows, shares, neurons, pixels in zip(
-        (grid.rows, grid.columns),
-        (grid.row_shares, grid.column_shares),
-        grid.size,
-        size,
-        strict=True,
-    ):
+    for windows, neurons, pixels in zip((grid.rows, grid.columns), grid.size, size, strict=True):
         owned, shared = np.zeros(neurons, int), torch.zeros(neurons)
-        for window, share in zip(windows, shares, strict=True):
-            owned[window.own] += 1
-            shared[window.neurons] += share
-            assert window.neurons.start <= window.own.start < window.own.stop
-            assert window.own.stop <= window.neurons.stop
+        for window in windows:
+            owned[window.neurons][window.own] += 1
+            shared[window.neurons] += window.blending
+            assert 0 <= window.own.start < window.own.stop <= len(window.blending)
             assert window.pixels.start == 8 * window.neurons.start
             assert window.pixels.stop - window.pixels.start <= 64 + 7
         assert (owned == 1).all()
@@ -53,8 +50,10 @@ def test_every_neuron_is_covered_and_one_windows_own(size, up):
 @pytest.mark.parametrize("scope", ["window", "image"])
 def test_a_window_as_large_as_the_photograph_changes_nothing(context, scope):
     model, image = small_model(context), as_tensor(picture(133, 97))
-    found = score(model, image, TestTimeAugmentation(window=133, overlap=64, context_scope=scope))
-    assert torch.equal(found, score(model, image))
+    found = predict_scores(
+        model, image, TestTimeAugmentation(window=133, overlap=64, context_scope=scope)
+    )
+    assert torch.equal(found, predict_scores(model, image))
 
 
 @pytest.mark.parametrize("up", [False, True])
@@ -62,8 +61,8 @@ def test_a_window_as_large_as_the_photograph_changes_nothing(context, scope):
 def test_without_context_only_seams_differ_from_one_pass(size, up):
     """A neuron sees one neighbour: only those at the edge of a window can differ."""
     model, image = small_model(up=up), as_tensor(picture(*size))
-    view = View(model, image)
-    grid = Grid(model, size, 64, 16)
+    view = Preprocessed(model, image)
+    grid = WindowGrid(model, size, 64, 16)
     with torch.no_grad():
         whole = model.coarse(view.whole())[0][0]
         found = SlidingWindow(model, view, grid).rows(0, grid.size[0])
@@ -91,9 +90,9 @@ def test_a_head_that_looks_far_sees_no_seam(size, monkeypatch):
     )
     with torch.no_grad():  # neurons that see no neighbours: the head alone could make a seam
         model.backbone.look.weight[:, :, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]] = 0
-    assert reach(model.head) == 6
-    found = score(model, image, TestTimeAugmentation(window=64, overlap=0))
-    torch.testing.assert_close(found, score(model, image), rtol=1e-4, atol=1e-5)
+    assert head_reach(model.head) == 6
+    found = predict_scores(model, image, TestTimeAugmentation(window=64, overlap=0))
+    torch.testing.assert_close(found, predict_scores(model, image), rtol=1e-4, atol=1e-5)
 
 
 def test_a_real_backbone_agrees_far_from_seams():
@@ -106,8 +105,8 @@ def test_a_real_backbone_agrees_far_from_seams():
                 layer.kernel_size, layer.padding = (1, 1), (0, 0)
                 layer.weight = torch.nn.Parameter(layer.weight[:, :, 1:2, 1:2])
     image = as_tensor(picture(64, 389))
-    how = TestTimeAugmentation(window=240, overlap=80)
-    found, whole = score(model, image, how), score(model, image)
+    tta = TestTimeAugmentation(window=240, overlap=80)
+    found, whole = predict_scores(model, image, tta), predict_scores(model, image)
     assert found.shape == whole.shape
     # windows are 0-240 and 152-389: away from both inner edges by what three stages see
     for part in (slice(0, 60), slice(329, 389)):
@@ -128,10 +127,10 @@ CONTEXTS = [
 @pytest.mark.parametrize(("context", "options"), CONTEXTS)
 def test_context_of_the_whole_image_comes_closer_to_one_pass(context, options):
     model, image = small_model(context, **options), as_tensor(picture(200, 260))
-    whole = score(model, image)
+    whole = predict_scores(model, image)
     errors = {}
     for scope in ("window", "image"):
-        found = score(
+        found = predict_scores(
             model, image, TestTimeAugmentation(window=64, overlap=16, context_scope=scope)
         )
         errors[scope] = float((found - whole).abs().mean())
@@ -144,8 +143,10 @@ def test_gathered_context_is_the_operators(context, options):
     model, image = small_model(context, **options), as_tensor(picture(128, 192))
     with torch.no_grad():
         model.backbone.look.weight[:, :, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 0, 2, 0, 1, 2]] = 0
-    found = score(model, image, TestTimeAugmentation(window=64, overlap=0, context_scope="image"))
-    torch.testing.assert_close(found, score(model, image), rtol=1e-3, atol=1e-4)
+    found = predict_scores(
+        model, image, TestTimeAugmentation(window=64, overlap=0, context_scope="image")
+    )
+    torch.testing.assert_close(found, predict_scores(model, image), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -157,16 +158,16 @@ def test_gathered_context_is_the_operators(context, options):
     ],
 )
 def test_what_cannot_be_gathered_is_refused(context, options, named):
-    how = TestTimeAugmentation(window=64, overlap=0, context_scope="image")
+    tta = TestTimeAugmentation(window=64, overlap=0, context_scope="image")
     with pytest.raises(
         ValueError, match=rf"context_scope: image .*{named}.*; use window, or"
     ) as no:
-        score(small_model(context, **options), as_tensor(picture(128, 96)), how)
+        predict_scores(small_model(context, **options), as_tensor(picture(128, 96)), tta)
     assert "\n" not in str(no.value)
 
 
 def test_an_unknown_scope():
-    with pytest.raises(ValueError, match="context_scope is 'all'; give one of window, image"):
+    with pytest.raises(ValueError, match="context_scope: 'all'; give one of window, image"):
         TestTimeAugmentation(context_scope="all")
 
 
@@ -174,10 +175,10 @@ def test_an_unknown_scope():
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_windows_in_batches_and_labels_in_bands(scope, batch_size, monkeypatch):
     model, image = small_model("sca"), picture(150, 333)
-    how = TestTimeAugmentation((0.6, 1.0), True, 64, 16, scope)
-    expected = score(model, as_tensor(image), how)
-    monkeypatch.setattr("scaseg.inference.test_time.BAND", 5 * 333 * 13)  # 13 rows
-    found = predict(model, image, how=how, batch_size=batch_size, scores=True)
+    tta = TestTimeAugmentation((0.6, 1.0), True, 64, 16, scope)
+    expected = predict_scores(model, as_tensor(image), tta)
+    monkeypatch.setattr("scaseg.inference.predict.MOST_HELD", 5 * 333 * 13)  # 13 rows
+    found = predict(model, image, tta=tta, batch_size=batch_size, scores=True)
     np.testing.assert_allclose(found.scores, expected.numpy(), atol=1e-5)
     np.testing.assert_array_equal(found.labels, found.scores.argmax(0))
 
@@ -189,18 +190,18 @@ def test_rows_of_an_enlarged_map(out):
     for start, stop in ((0, out[0]), (0, 1), (out[0] - 1, out[0]), (2, 6)):
         first, last = needed_rows(start, stop, 20, out[0])
         part = WholeMap(scores).rows(first, last)
-        found = enlarge_rows(part, first, 20, out, start, stop)
+        found = upsample_rows(part, first, 20, out, start, stop)
         torch.testing.assert_close(found, expected[:, start:stop])
 
 
 @pytest.mark.parametrize("scale", [0.3, 0.75, 1.0, 1.7])
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_strips_of_a_view(scale, mirrored):
-    view = View(small_model(), as_tensor(picture(90, 70)), scale, mirrored=mirrored)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_strips_of_a_view(scale, flipped):
+    view = Preprocessed(small_model(), as_tensor(picture(90, 70)), scale, flipped=flipped)
     whole = view.whole()
     assert tuple(whole.shape[-2:]) == view.size
     for rows in (slice(0, view.size[0]), slice(3, 11), slice(view.size[0] - 5, view.size[0])):
-        torch.testing.assert_close(view.strip(rows), whole[:, :, rows], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(view.rows(rows), whole[:, :, rows], rtol=1e-4, atol=1e-4)
 
 
 def test_memory_is_bounded_by_a_strip():
@@ -209,10 +210,10 @@ def test_memory_is_bounded_by_a_strip():
     image = np.zeros((6_000, 1_000, 3), np.uint8)
     image[::2] = 200
     predict(
-        model, image[:600], how=TestTimeAugmentation(window=256, overlap=32)
+        model, image[:600], tta=TestTimeAugmentation(window=256, overlap=32)
     )  # what libraries allocate
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = predict(model, image, how=TestTimeAugmentation(window=256, overlap=32))
+    found = predict(model, image, tta=TestTimeAugmentation(window=256, overlap=32))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert found.labels.shape == (6_000, 1_000)
     assert grown < 400, f"{grown} MiB"

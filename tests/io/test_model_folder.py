@@ -7,21 +7,25 @@ from pathlib import Path
 import pytest
 
 import scaseg
-from scaseg.io.model_folder import BUILTIN, find_model
+from scaseg.io.model_folder import BUILTIN, CONFIG, WEIGHTS, find_model
 from tests.inference.models import CLASSES
+
+
+def write_model(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (CONFIG, WEIGHTS):
+        (folder / name).touch()
 
 
 @pytest.mark.parametrize("place", [".", "model", "checkpoints/best"])
 def test_where_a_run_has_its_model(place, tmp_path):
-    (tmp_path / place).mkdir(parents=True, exist_ok=True)
-    (tmp_path / place / "config.json").touch()
+    write_model(tmp_path / place)
     assert find_model(tmp_path) == tmp_path / place
 
 
 def test_the_final_model_comes_before_the_best_so_far(tmp_path):
     for place in ("model", "checkpoints/best"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "config.json").touch()
+        write_model(tmp_path / place)
     assert find_model(str(tmp_path)) == tmp_path / "model"
 
 
@@ -51,7 +55,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
     Path("outdoor/recipe.yaml").touch()
     with pytest.raises(ValueError, match=r"^outdoor: this run has no model yet"):
         find_model("outdoor")
-    Path("outdoor/config.json").touch()
+    write_model(Path("outdoor"))
     assert find_model("outdoor") == Path("outdoor")
 
 
@@ -75,7 +79,7 @@ def test_an_unknown_name_is_told_the_known_ones(name, advice, tmp_path, monkeypa
 
 def test_the_model_of_a_run_that_was_cut_off_can_be_loaded(tmp_path):
     made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
-    scaseg.save_pretrained(made, tmp_path / "checkpoints" / "best")
+    made.save_pretrained(tmp_path / "checkpoints" / "best")
     assert scaseg.load_model(tmp_path).config == made.config
 
 

@@ -173,9 +173,9 @@ def test_overwrite_starts_over_and_keeps_what_is_not_its_own(scenes, tmp_path):
         (("--model", "SCENES"), "has no config.json"),
         (("--model", "MODEL", "--split", "dev"), "dev.txt: no such file"),
         (("--model", "MODEL", "--scales", "x"), "--scales: 'x'; give numbers separated by commas"),
-        (("--model", "MODEL", "--scales", "0"), "scales are (0.0,); give numbers above 0"),
-        (("--model", "MODEL", "--window", "4"), "window is 4; give at least 16 pixels"),
-        (("--model", "MODEL", "--window", "32", "--overlap", "32"), "overlap is 32 of a window"),
+        (("--model", "MODEL", "--scales", "0"), "--scales: (0.0,); give numbers above 0"),
+        (("--model", "MODEL", "--window", "4"), "--window: 4; give at least 16 pixels"),
+        (("--model", "MODEL", "--window", "32", "--overlap", "32"), "--overlap: 32 of a window"),
         (("--model", "MODEL", "--data.classes", "brick,water,leaf"), "class 1 is 'water', the"),
     ],
 )

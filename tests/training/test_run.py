@@ -11,7 +11,7 @@ import torch
 import scaseg
 from scaseg.config.recipe import load_recipe
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.inference.test_time import score
+from scaseg.inference.tta import predict_scores
 from scaseg.training.evaluation import evaluate, trained_on
 from scaseg.training.run import train
 from tests.scenes import CLASSES, write_scenes
@@ -65,7 +65,7 @@ def test_train_evaluate_load_predict(scenes, tmp_path):
     again = evaluate(model, FolderDataset(scenes, "val"))
     assert 100 * again.scores.mean_iou == pytest.approx(float(best["mIoU"]), abs=1e-9)
     sample = test[0]
-    scores = score(model, torch.from_numpy(sample.image).permute(2, 0, 1))
+    scores = predict_scores(model, torch.from_numpy(sample.image).permute(2, 0, 1))
     assert scores.shape == (3, *sample.labels.shape)
     right = (scores.argmax(0).numpy() == sample.labels)[sample.labels != 255]
     assert right.mean() > 0.5

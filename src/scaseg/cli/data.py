@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.limits import add_max_pixels
+from scaseg.cli.options import add_max_pixels
 from scaseg.cli.parser import Parser, positive
-from scaseg.cli.places import cannot_be_written, check_folder
 from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError
+from scaseg.io.destination import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
         parser.fail(1, first)
     except OSError as fault:  # a full disk, a folder that may not be written to
         if not destination.exists():
-            parser.error(cannot_be_written("DST", destination, fault))
+            parser.error(str(not_writable("DST", destination, fault)))
         parser.fail(1, f"{destination}: {fault}; what is written is kept")
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())

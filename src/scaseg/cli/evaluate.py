@@ -6,13 +6,18 @@ import argparse
 import json
 from collections.abc import Callable
 
-from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.loading import add_model, find
-from scaseg.cli.machine import MACHINE_KEYS, add_machine
+from scaseg.cli.options import (
+    MACHINE_KEYS,
+    add_machine,
+    add_max_pixels,
+    add_model,
+    add_windows,
+    find,
+    read_tta,
+)
 from scaseg.cli.parser import Parser
-from scaseg.cli.places import check_folder
-from scaseg.cli.windows import add_windows, read_looks
 from scaseg.errors import UserError
+from scaseg.io.destination import check_folder
 from scaseg.io.model_folder import is_builtin
 
 
@@ -54,7 +59,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     if is_builtin(folder) and options.data is None and "data.root" not in options.config_keys:
         raise UserError("--data", "nothing", "give data with the classes of the built-in model")
     scales = (0.75, 1.0, 1.25) if options.tta else options.scales
-    test_time = read_looks(options, scales, flip=options.flip or options.tta)
+    test_time = read_tta(options, scales, flip=options.flip or options.tta)
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
     overrides["data.max_pixels"] = options.max_pixels
     given = {key: str(value) for key, value in overrides.items() if value is not None}
@@ -63,7 +68,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     from scaseg.training.evaluation import evaluate
 
     result = evaluate(
-        folder,
+        options.model,
         options.data,
         split=options.split,
         tta=test_time,

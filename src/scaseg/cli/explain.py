@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.loading import add_model, find, load, say_builtin
+from scaseg.cli.options import add_max_pixels, add_model, find, load, print_notes
 from scaseg.cli.parser import Parser, positive
-from scaseg.cli.places import check_file
 from scaseg.errors import UserError, located
+from scaseg.io.destination import check_file
+from scaseg.io.model_folder import find_model, model_notes
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.base import SegmentationDataset
@@ -87,7 +87,7 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
     notes = _compare(options, kind) if options.compare else _explain_image(options, kind)
     if not options.quiet:  # not before: what fails is told in one line
         if not options.compare:
-            say_builtin(options.model, quiet=False)
+            print_notes(model_notes(options.model, find_model(options.model)), quiet=False)
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
         print(f"wrote {options.out}", file=sys.stderr)

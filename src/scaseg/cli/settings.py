@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.limits import add_max_pixels
-from scaseg.cli.machine import MACHINE_KEYS, add_machine
+from scaseg.cli.options import MACHINE_KEYS, add_machine, add_max_pixels
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError, nearest
 from scaseg.registry import BACKBONES, CONTEXTS, HEADS

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.inference.image_input import Photograph, as_pixels, as_tensor
 from scaseg.inference.predict import evaluating
-from scaseg.inference.preprocessing import as_seen
+from scaseg.inference.preprocessing import ImageLike, as_array, as_tensor, preprocess
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
@@ -113,11 +112,11 @@ class ContextFeatures:
 
 
 @torch.no_grad()
-def extract_features(model: Segmenter, image: Photograph) -> ContextFeatures:
+def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     """Run the backbone as `scaseg.predict` does; the model's mode is left as it was."""
     context_of(model)
-    pixels = as_pixels(model, image)
-    view = as_seen(model, as_tensor(pixels, next(model.parameters()).device))
+    pixels = as_array(model, image)
+    view = preprocess(model, as_tensor(pixels, next(model.parameters()).device))
     with evaluating(model):
         features, _ = model.backbone(view)
     grid = NeuronGrid(

@@ -20,7 +20,7 @@ from scaseg.explanation.features import (
     context_of,
     extract_features,
 )
-from scaseg.inference.image_input import Photograph
+from scaseg.inference.preprocessing import ImageLike
 from scaseg.io.atomic import whole_file
 from scaseg.models.segmenter import Segmenter
 
@@ -140,7 +140,7 @@ class DependencyMaps:
 
 def explain(
     model: Segmenter,
-    image: Photograph,
+    image: ImageLike,
     *,
     points: Sequence[Point] | None = None,
     grid: tuple[int, int] | None = None,

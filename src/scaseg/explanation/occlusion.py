@@ -21,8 +21,8 @@ from torch import Tensor
 from scaseg.errors import UserError
 from scaseg.explanation.features import ContextFeatures, context_of, extract_features
 from scaseg.explanation.selectivity import Mean, Measurement
-from scaseg.inference.image_input import Photograph
 from scaseg.inference.predict import evaluating
+from scaseg.inference.preprocessing import ImageLike
 from scaseg.models.segmenter import Segmenter
 
 AT_ONCE = 8  # decisions in a batch
@@ -56,7 +56,7 @@ class Occlusion(Measurement):
 @torch.no_grad()
 def occlusion(
     model: Segmenter,
-    images: Iterable[Photograph],
+    images: Iterable[ImageLike],
     *,
     mass: float = 0.25,
     decisions: int = 16,

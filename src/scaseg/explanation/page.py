@@ -28,9 +28,8 @@ from scaseg.explanation.figure import (
     show_map,
     style_panel,
 )
-from scaseg.inference.segmentation import palette_of
 from scaseg.models.segmenter import Segmenter
-from scaseg.plots.palette import UNLABELLED, Palette, color
+from scaseg.plots.palette import UNLABELLED, Palette, color, default_palette
 from scaseg.progress import Progress
 
 YELLOW = "#ffe11a"
@@ -58,7 +57,7 @@ def disagreement_page(
             "give others, or other images",
         )
     config, contexts = second.config, (first.config.context, second.config.context)
-    palette = palette_of(config.classes, config.palette)
+    palette = config.palette or default_palette(len(config.classes))
     names = names if contexts[0] == contexts[1] else contexts
     return draw_disagreements(found, config.classes, palette, names=names)
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scaseg.errors import UserError
 from scaseg.explanation.features import extract_features
 from scaseg.explanation.maps import distance
-from scaseg.inference.image_input import Photograph
+from scaseg.inference.preprocessing import ImageLike
 from scaseg.models.segmenter import Segmenter
 
 Row = NDArray[np.float64]
@@ -104,7 +104,7 @@ class Selectivity(Measurement):
 
 def selectivity(
     model: Segmenter,
-    images: Iterable[Photograph],
+    images: Iterable[ImageLike],
     *,
     neurons: int = 64,
     pairs: int = 128,

@@ -1,7 +1,7 @@
-"""Which photographs are meant, one after the other: files, folders and patterns.
+"""The images to predict: files, folders and patterns, one after the other.
 
-Nothing holds the whole list: a folder of a million photographs is walked as it is worked through,
-and walked again where it must be known twice.
+Nothing holds the whole list: a folder of a million images is walked as it is worked through, and
+walked again where it must be known twice.
 """
 
 from __future__ import annotations
@@ -14,95 +14,115 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.errors import UserError
+
+DATASETS = (("images", "labels"), ("img_dir", "ann_dir"))  # folders of images and of label maps
 
 
-class Listed(NamedTuple):
-    """A photograph, and what its results are called: a path below DIR, without suffix."""
+class InputFile(NamedTuple):
+    """An image file, and what its results are called: a path below the output folder, no suffix."""
 
     path: Path
     name: PurePath
 
 
-class Shard(NamedTuple):
-    """The place-th (from 0) of some shares of the work; a photograph's name decides its share."""
-
-    place: int
-    shares: int
-
-    def has(self, name: PurePath) -> bool:
-        if self.shares == 1:
-            return True
-        # surrogateescape: names are bytes on most systems, and not always UTF-8
-        key = name.as_posix().encode("utf-8", "surrogateescape")
-        return int.from_bytes(blake2b(key, digest_size=8).digest()) % self.shares == self.place
-
-
-def listed(arguments: Sequence[str], out: Path, shard: Shard | None = None) -> Iterator[Listed]:
-    """Find the photographs that arguments name. ValueError where an argument names none.
+class Inputs:
+    """The image files that arguments name; UserError while iterating where one names none.
 
     Folders are searched with all below them, in the order of names, but for hidden files and for
     `out` itself; what lies below a folder, or below the first wildcard of a pattern, keeps its
-    sub-folders in the results.
+    sub-folders in the results. Of a dataset its images alone are taken. shard: (i, n), the i-th
+    share of n; its name alone decides which share an image belongs to. notes: what to tell the
+    user.
     """
-    out = out.resolve()
-    for argument in arguments:
-        found = 0
-        for photograph in _of(argument, out):
-            found += 1
-            if shard is None or shard.has(photograph.name):
-                yield photograph
-        if not found:
-            raise ValueError(_nothing(argument))
 
+    def __init__(
+        self,
+        arguments: Sequence[str | Path],
+        out: Path,
+        shard: tuple[int, int] | None = None,
+    ) -> None:
+        self.notes: list[str] = []
+        self._arguments = [self._images_of(os.fspath(one), out) for one in arguments]
+        self._out = out.resolve()
+        self._shard = shard or (1, 1)
+        if not 1 <= self._shard[0] <= self._shard[1]:
+            raise UserError("--shard", f"{self._shard}", "give (I, N) with I from 1 to N")
 
-def _of(argument: str, out: Path) -> Iterator[Listed]:
-    path = Path(argument)
-    if path.is_dir():
-        if path.resolve() == out:
-            raise ValueError(
-                f"--out: {argument} is the folder of the photographs itself; give another folder"
+    def __iter__(self) -> Iterator[InputFile]:
+        for argument in self._arguments:
+            found = False
+            for file in self._files(argument):
+                found = True
+                if self._in_shard(file.name):
+                    yield file
+            if not found:
+                raise _nothing(argument)
+
+    def _images_of(self, argument: str, out: Path) -> str:
+        """Replace the folder of a dataset by the one of its images."""
+        for images, labels in DATASETS:
+            if all(os.path.isdir(os.path.join(argument, part)) for part in (images, labels)):
+                for place in (argument, os.path.join(argument, labels)):
+                    if os.path.realpath(place) == os.path.realpath(out):
+                        problem = f"{out} belongs to the dataset {argument} itself"
+                        raise UserError("--out", problem, "give another folder")
+                self.notes.append(
+                    f"{argument} is a dataset: the images in {images}/ are predicted, the label "
+                    f"maps in {labels}/ are not"
+                )
+                return os.path.join(argument, images)
+        return argument
+
+    def _in_shard(self, name: PurePath) -> bool:
+        index, count = self._shard
+        # surrogateescape: names are bytes on most systems, and not always UTF-8
+        key = name.as_posix().encode("utf-8", "surrogateescape")
+        return int.from_bytes(blake2b(key, digest_size=8).digest()) % count == index - 1
+
+    def _files(self, argument: str) -> Iterator[InputFile]:
+        path = Path(argument)
+        if os.path.isdir(path):  # not Path's own, which raises where a name is too long
+            if path.resolve() == self._out:
+                problem = f"{argument} is the folder of the images itself"
+                raise UserError("--out", problem, "give another folder")
+            yield from self._below(path, PurePath())
+        elif os.path.exists(path):
+            yield InputFile(path, PurePath(path.stem))
+        elif glob.has_magic(argument):
+            parts = PurePath(argument).parts
+            wildcard = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+            for match in map(Path, glob.iglob(argument, recursive=True)):
+                # folders are named, not matched: `photos/**` would list their files twice
+                is_result = self._out in match.resolve().parents
+                if _is_image(match.name) and not match.is_dir() and not is_result:
+                    relative = match.relative_to(Path(*parts[:wildcard]))
+                    yield InputFile(match, relative.with_name(match.stem))
+
+    def _below(self, folder: Path, relative: PurePath) -> Iterator[InputFile]:
+        """Walk a folder in the order of names; links to folders are not followed: they may loop."""
+        with os.scandir(folder) as entries:
+            found = sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if not entry.name.startswith(".")
             )
-        yield from _below(path, PurePath(), out)
-    elif path.exists():
-        yield Listed(path, PurePath(path.stem))
-    elif glob.has_magic(argument):
-        root = _fixed_part(argument)
-        for match in glob.iglob(argument, recursive=True):
-            if Path(match).is_dir():
-                continue  # folders are named, not matched: `photos/**` would list them twice
-            if out in Path(match).resolve().parents:
-                continue  # a result of this very run, or of one before
-            if Path(match).suffix.lower() in IMAGE_SUFFIXES:
-                relative = PurePath(match).relative_to(root)
-                yield Listed(Path(match), relative.with_name(PurePath(match).stem))
+        for name, is_folder in found:
+            if is_folder:
+                if (folder / name).resolve() != self._out:
+                    yield from self._below(folder / name, relative / name)
+            elif _is_image(name):
+                yield InputFile(folder / name, relative / os.path.splitext(name)[0])
 
 
-def _below(folder: Path, relative: PurePath, out: Path) -> Iterator[Listed]:
-    """Walk a folder in the order of names; links to folders are not followed: they may circle."""
-    with os.scandir(folder) as entries:
-        there = sorted(
-            (entry.name, entry.is_dir(follow_symlinks=False))
-            for entry in entries
-            if not entry.name.startswith(".")
-        )
-    for name, is_folder in there:
-        if is_folder:
-            if (folder / name).resolve() != out:
-                yield from _below(folder / name, relative / name, out)
-        elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-            yield Listed(folder / name, relative / os.path.splitext(name)[0])
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
-def _fixed_part(pattern: str) -> PurePath:
-    """The folders of a pattern before its first wildcard."""
-    parts = PurePath(pattern).parts
-    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
-    return PurePath(*parts[:fixed])
-
-
-def _nothing(argument: str) -> str:
-    if Path(argument).is_dir():
-        return f"{argument}: holds no photographs; files {', '.join(IMAGE_SUFFIXES)} are taken"
+def _nothing(argument: str) -> UserError:
+    if os.path.isdir(argument):
+        taken = f"files {', '.join(IMAGE_SUFFIXES)} are taken"
+        return UserError(argument, "holds no images", taken)
     if glob.has_magic(argument):
-        return f"{argument}: matches no photograph; quote patterns and check the path"
-    return f"{argument}: no such file or folder; give photographs, folders or patterns"
+        return UserError(argument, "matches no image", "quote patterns and check the path")
+    return UserError(argument, "no such file or folder", "give images, folders or patterns")

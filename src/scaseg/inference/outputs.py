@@ -1,146 +1,156 @@
-"""What a prediction leaves on the disk, and what it must not touch.
+"""What `predict_folder` writes: results that appear whole or not at all, and their provenance.
 
 NAME.png (the label map), and where asked for NAME.overlay.jpg, NAME.npz (probabilities) and
-NAME.json (areas). Each appears whole or not at all, the PNG last: where it is, all is.
+NAME.json (areas); the PNG last: where it is, all is.
+
+.scaseg.json holds a fingerprint of the model and the options that change results. So a run that
+continues another cannot mix two models unnoticed; machines that share the work write the same
+record, whichever comes first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import time
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.inference.inputs import Listed
+from scaseg.errors import UserError
+from scaseg.inference.inputs import InputFile
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file
+from scaseg.io.model_folder import CONFIG, WEIGHTS
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
+RECORD = ".scaseg.json"
+UNFINISHED = "replacing"  # in the record while all results of another model are being replaced
 
 
 @dataclass
 class Outputs:
-    """The files that are wanted of each photograph, below one folder."""
+    """The files that are wanted of each image, below one folder."""
 
     folder: Path
     overlay: bool = False
     scores: bool = False
     areas: bool = False
-    _known: set[Path] = field(default_factory=set, repr=False)  # folders that were looked at
-
-    def paths(self, name: PurePath) -> list[Path]:
-        """What will be written for a photograph, the label map last."""
-        wanted = ((self.overlay, OVERLAY), (self.scores, SCORES), (self.areas, AREAS))
-        suffixes = [suffix for asked, suffix in wanted if asked]
-        return [self.path(name, suffix) for suffix in (*suffixes, LABELS)]
+    _prepared: set[Path] = field(default_factory=set, repr=False)
 
     def path(self, name: PurePath, suffix: str) -> Path:
         # not with_suffix: a.b.jpg is a.b.png
         return self.folder / name.parent / (name.name + suffix)
 
-    def is_done(self, name: PurePath) -> bool:
-        """Whether a photograph's results are there; ValueError where an older run's are in part."""
+    def paths(self, name: PurePath) -> list[Path]:
+        """What will be written for an image, the label map last."""
+        wanted = ((self.overlay, OVERLAY), (self.scores, SCORES), (self.areas, AREAS))
+        suffixes = [suffix for asked, suffix in wanted if asked]
+        return [self.path(name, suffix) for suffix in (*suffixes, LABELS)]
+
+    def check(
+        self, inputs: Iterable[InputFile], *, skip_existing: bool, overwrite: bool
+    ) -> tuple[int, int]:
+        """Refuse what would overwrite or collide; count what is to do, and what exists.
+
+        inputs are iterated again to name the first of two that collide: of a million names this
+        holds a number each.
+        """
+        to_do = existing = 0
+        taken: set[int] = set()
+        for file in inputs:
+            paths = self.paths(file.name)
+            if file.path.resolve() in [path.resolve() for path in paths]:
+                problem = f"would replace the image {file.path}"
+                raise UserError("--out", problem, "give another folder")
+            for name in self._taken_names(file):
+                if hash(name) in taken:
+                    other = next(one for one in inputs if name in self._taken_names(one))
+                    raise UserError(
+                        file.path,
+                        f"would be {self.path(name, LABELS)}, and so would {other.path}",
+                        "rename one, or predict them into two folders",
+                    )
+                taken.add(hash(name))
+            if skip_existing and self.exists(file.name):
+                existing += 1
+                continue
+            to_do += 1
+            if not overwrite and not skip_existing:
+                for path in paths:
+                    if path.exists():
+                        raise UserError(
+                            path,
+                            "exists already",
+                            "use --skip-existing to continue, --overwrite to replace it, or "
+                            "another folder",
+                        )
+        return to_do, existing
+
+    def _taken_names(self, file: InputFile) -> list[PurePath]:
+        """What no other image may be called: x.overlay.png would lie beside x's overlay."""
+        name = file.name
+        return [name, name.with_name(f"{name.name}.overlay")] if self.overlay else [name]
+
+    def exists(self, name: PurePath) -> bool:
+        """Whether the results of an image are there; UserError where an older run's are in part."""
         *others, labels = self.paths(name)
         if not labels.exists():
             return False
         for other in others:
             if not other.exists():
-                raise ValueError(
-                    f"{labels}: is there, but {other.name} is not; it was made without that "
-                    "option, use --overwrite or another folder"
+                raise UserError(
+                    labels,
+                    f"is there, but {other.name} is not",
+                    "it was made without that option, use --overwrite or another folder",
                 )
         return True
 
     def prepare(self, name: PurePath) -> None:
-        """Make the folder of a photograph's results, and clear it of what killed runs left."""
+        """Make the folder of an image's results, and clear it of what killed runs left."""
         folder = (self.folder / name).parent
-        if folder in self._known:
+        if folder in self._prepared:
             return
         root = self.folder.resolve()
         if root not in (resolved := folder.resolve(), *resolved.parents):
-            raise ValueError(f"{folder}: a link out of {self.folder}; remove it")
+            raise UserError(folder, f"a link out of {self.folder}", "remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        _clear(folder)
-        self._known.add(folder)
+        for path in folder.glob(f"{LEFTOVER}*"):
+            with suppress(OSError, ValueError):
+                host, pid, _ = path.name.removeprefix(LEFTOVER).rsplit("-", 2)
+                is_dead = host == platform.node() and not _is_alive(int(pid))
+                if is_dead or time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()
+        self._prepared.add(folder)
 
-    def write(self, photograph: Listed, found: Segmentation) -> None:
+    def write(self, file: InputFile, found: Segmentation) -> None:
         """Write everything but the probabilities, which were written as they came."""
-        name = photograph.name
         if self.overlay:
-            picture = found.overlay(legend=True, most=JPEG_SIDE)
+            picture = found.overlay(legend=True, max_side=JPEG_SIDE)
             picture.thumbnail((JPEG_SIDE, JPEG_SIDE))  # its legend may be long
-            with whole_file(self.path(name, OVERLAY)) as file:
-                picture.save(file, format="JPEG", quality=92, subsampling=0)
+            with whole_file(self.path(file.name, OVERLAY)) as temporary:
+                picture.save(temporary, format="JPEG", quality=92, subsampling=0)
         if self.areas:
             height, width = found.size
-            said = {"image": os.fspath(photograph.path), "width": width, "height": height}
-            text = json.dumps(said | {"areas": found.areas()}, indent=2)
-            with whole_file(self.path(name, AREAS)) as file:
-                file.write_text(text + "\n", encoding="utf-8")
-        found.save(self.path(name, LABELS))
-
-
-def check_outputs(
-    photographs: Callable[[], Iterable[Listed]],
-    outputs: Outputs,
-    *,
-    skip_existing: bool,
-    overwrite: bool,
-) -> tuple[int, int]:
-    """Refuse, before any work, what would overwrite or collide; count what is to do, and done.
-
-    Of a million names this holds a number each; the first of two that collide is listed again.
-    """
-    to_do = done = 0
-    taken: set[int] = set()
-    for photograph in photographs():
-        if photograph.path.resolve() in [path.resolve() for path in outputs.paths(photograph.name)]:
-            raise ValueError(
-                f"--out: would replace the photograph {photograph.path}; give another folder"
-            )
-        for name in _taken_names(photograph, outputs):
-            key = hash(name)
-            if key in taken:
-                other = next(one for one in photographs() if name in _taken_names(one, outputs))
-                raise ValueError(
-                    f"{photograph.path}: would be {outputs.path(name, LABELS)}, and so would "
-                    f"{other.path}; rename one, or predict them into two folders"
-                )
-            taken.add(key)
-        if skip_existing and outputs.is_done(photograph.name):
-            done += 1
-            continue
-        to_do += 1
-        if not overwrite and not skip_existing:
-            for path in outputs.paths(photograph.name):
-                if path.exists():
-                    raise ValueError(
-                        f"{path}: exists already; use --skip-existing to continue, --overwrite to "
-                        "replace it, or another folder"
-                    )
-    return to_do, done
-
-
-def _taken_names(photograph: Listed, outputs: Outputs) -> list[PurePath]:
-    """What no other photograph may be called: x.overlay.png would lie beside x's overlay."""
-    name = photograph.name
-    return [name, name.with_name(f"{name.name}.overlay")] if outputs.overlay else [name]
+            record = {"image": os.fspath(file.path), "width": width, "height": height}
+            _write_json(self.path(file.name, AREAS), record | {"areas": found.areas()})
+        found.save(self.path(file.name, LABELS))
 
 
 class ScoreFile:
-    """NAME.npz, written a band of rows at a time: `scores` (H, W, classes) float16, `classes`.
+    """NAME.npz, written some rows at a time: `scores` (H, W, classes) float16, `classes`.
 
-    Rows first, because rows are what comes: probabilities of any photograph in bounded memory.
+    Rows first, because rows are what comes: probabilities of any image in bounded memory.
     """
 
     def __init__(self, path: Path, size: tuple[int, int], classes: tuple[str, ...]) -> None:
@@ -158,13 +168,13 @@ class ScoreFile:
         rows = np.ascontiguousarray(probabilities.transpose(1, 2, 0), dtype="<f2")
         self._member.write(rows.data)
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Let the file appear."""
         self._member.close()
         self._zip.close()
         take_place(self._temporary, self.path)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Leave nothing behind."""
         with suppress(Exception):
             self._member.close()
@@ -172,23 +182,141 @@ class ScoreFile:
         self._temporary.unlink(missing_ok=True)
 
 
-def _clear(folder: Path) -> None:
-    """Remove temporary files that nobody writes any more."""
-    for path in folder.glob(f"{LEFTOVER}*"):
-        with suppress(OSError, ValueError):
-            host, pid, _ = path.name.removeprefix(LEFTOVER).rsplit("-", 2)
-            ours = host == platform.node() and not _alive(int(pid))
-            if ours or time.time() - path.stat().st_mtime > STALE:
-                path.unlink()
+class Provenance:
+    """The record of which model and options made the results in a folder."""
+
+    def __init__(self, folder: Path, model: Path, options: Mapping[str, Any]) -> None:
+        """model: its folder. options: those that change results, as they are typed."""
+        self.path = folder / RECORD
+        self.record = {"model": fingerprint(model), **options}
+        self.begun = False
+        self._replaces = self._is_stale = False
+
+    def check(self, replaced: Iterable[PurePath] | None = None) -> None:
+        """Refuse a folder with results of another model, or made with other options.
+
+        replaced: the names whose results --overwrite replaces; none of another model's may stay.
+        Results without a record are older, or made by hand: nothing is known of them.
+        """
+        folder = self.path.parent
+        if (differs := self._difference()) is None:
+            return
+        if replaced is None:
+            if next(_label_maps(folder), None) is not None:
+                raise self._refusal(differs)
+            self._is_stale = True  # the record of results that are gone
+            return
+        names = {hash(name) for name in replaced}
+        for name in _label_maps(folder):
+            if hash(name) not in names:
+                problem = f"{folder} holds {differs}, and {name}{LABELS} would stay"
+                raise UserError("--out", problem, "give all of its images, or another folder")
+        self._replaces = True
+
+    def begin(self) -> None:
+        """Let the record appear, before the first result does."""
+        folder = self.path.parent
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if self._replaces:
+                _write_json(self.path, {**self.record, UNFINISHED: True})
+            elif self._is_stale:
+                _write_json(self.path, self.record)
+            else:
+                self._create()
+                if (differs := self._difference()) is not None:  # another run was faster
+                    raise self._refusal(differs)
+        except OSError:
+            with suppress(OSError):  # another process writes there
+                for place in made:
+                    place.rmdir()
+            raise
+        self.begun = True
+
+    def finish(self) -> None:
+        """Record that no result of another model is left."""
+        if self._replaces and self.begun:
+            _write_json(self.path, self.record)
+
+    def _create(self) -> None:
+        """Write the record unless there is one, even if another process just wrote it."""
+        if self.path.exists():
+            return
+        temporary = temporary_beside(self.path)
+        _write_json(temporary, self.record)
+        try:
+            os.link(temporary, self.path)
+        except FileExistsError:
+            pass
+        except OSError:  # a disk without links
+            take_place(temporary, self.path, durable=False)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _refusal(self, differs: str) -> UserError:
+        problem = f"{self.path.parent} holds {differs}"
+        return UserError("--out", problem, "use --overwrite or another folder")
+
+    def _difference(self) -> str | None:
+        """How the results in the folder differ from those of this run; None: not at all."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise UserError(
+                self.path, "not a record of predict", "remove it, or give another folder"
+            )
+        if found == self.record:
+            return None
+        if found.get(UNFINISHED):
+            return "results of several models, of a run with --overwrite that was cut off"
+        if found.get("model") != self.record["model"]:
+            return "results of another model"
+        both = self.record | found
+        name = next(name for name in both if found.get(name) != self.record.get(name))
+        before, now = (_option(name, record.get(name)) for record in (found, self.record))
+        return f"results made {before}, and this run is {now}"
 
 
-def _alive(pid: int) -> bool:
+def fingerprint(model: Path) -> str:
+    """Identify a model by a hash of its config and weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in (CONFIG, WEIGHTS):
+        with (model / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _option(name: str, value: Any) -> str:
+    if value is None or value is False:
+        return f"without {name}"
+    return f"with {name}" if value is True else f"with {name} {value}"
+
+
+def _label_maps(folder: Path) -> Iterator[PurePath]:
+    """The names of all results in a folder and below."""
+    for place, _, files in os.walk(folder):
+        for file in files:
+            if file.endswith(LABELS) and not file.startswith("."):
+                yield PurePath(place).relative_to(folder) / file.removesuffix(LABELS)
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_alive(pid: int) -> bool:
     if os.name != "posix":
         return True  # elsewhere os.kill would do what it says
     try:
-        os.kill(pid, 0)  # asks, and sends nothing
+        os.kill(pid, 0)  # sends nothing
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # another user's
         return True
     return True

@@ -1,208 +1,297 @@
-"""Predicting many files: read ahead, segmented in batches, written behind; memory stays bounded."""
+"""Predict many files: read ahead, segmented in batches, written behind; memory stays bounded."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from scaseg.data.decode.image import image_size, read_image
-from scaseg.inference.inputs import Listed
-from scaseg.inference.outputs import LABELS, SCORES, Outputs, ScoreFile
-from scaseg.inference.predict import Precision, check_batch_size, segment
-from scaseg.inference.preprocessing import seen_size
+from scaseg.errors import UserError, WorkError, as_options, located
+from scaseg.inference.inputs import InputFile, Inputs
+from scaseg.inference.outputs import LABELS, SCORES, Outputs, Provenance, ScoreFile
 from scaseg.inference.segmentation import Segmentation
-from scaseg.inference.test_time import TestTimeAugmentation
-from scaseg.models.segmenter import Segmenter
-from scaseg.system import available_memory, in_words, usable_cores
+from scaseg.io.destination import check_folder, not_writable
+from scaseg.io.model_folder import find_model, model_notes
+from scaseg.system import Precision, available_memory, choose_device, in_words, usable_cores
 
-# Pixels of photographs that are read ahead, whatever their number
-AHEAD = 64_000_000
+if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
+    from torch import Tensor
+
+    from scaseg.inference.tta import TestTimeAugmentation
+    from scaseg.models.segmenter import Segmenter
+
+AHEAD = 64_000_000  # pixels that are read ahead, of however many images
 # Bytes that one pass takes for a pixel: 540 by mobilenet_v2, 800 by vgg16 (float32, measured)
 PASS_BYTES = 500
 
 
-class WorkError(RuntimeError):
-    """Something went wrong during the work: one line for the user, who gets exit code 1."""
-
-
 @dataclass
 class Tally:
-    """What became of the photographs."""
+    """How many images were predicted, existed already, or were bad and skipped."""
 
-    done: int = 0
+    predicted: int = 0
+    existing: int = 0
     bad: int = 0
-    left: int = 0  # bad ones whose earlier results are still there
     seconds: float = 0.0
 
-
-@dataclass(frozen=True)
-class Options:
-    """How files are worked through."""
-
-    how: TestTimeAugmentation
-    batch_size: int | None = None
-    precision: Precision = "fp32"
-    workers: int = 1
-    max_pixels: int | None = None
-    skip_bad: bool = False
+    def rate(self) -> str:
+        """Images per second, for people."""
+        rate = self.predicted / self.seconds if self.seconds else 0.0
+        return f"{rate:.0f} images/s" if rate >= 100 else f"{rate:.2g} images/s"
 
 
-def predict_files(
-    model: Segmenter,
-    photographs: Iterable[Listed],
-    outputs: Outputs,
-    options: Options,
+def predict_folder(
+    model: str | Path | None,
+    images: str | Path | Sequence[str | Path],
+    out: str | Path = "predictions",
     *,
-    on_begin: Callable[[], None] = lambda: None,
-    on_bad: Callable[[str], None] = lambda line: None,
-    on_done: Callable[[int], None] = lambda done: None,
+    overlay: bool = False,
+    scores: bool = False,
+    json: bool = False,
+    tta: bool = False,
+    window: int | None = None,
+    overlap: int | None = None,
+    context_scope: str = "window",
+    skip_existing: bool = False,
+    overwrite: bool = False,
+    skip_bad: bool = False,
+    shard: tuple[int, int] | None = None,
+    max_pixels: int | None = None,
+    device: str = "auto",
+    precision: Precision = "32",
+    batch_size: int | None = None,
+    workers: int | None = None,
+    on_note: Callable[[str], None] = lambda note: None,
+    on_bad: Callable[[UserError], None] = lambda error: None,
+    on_done: Callable[[Tally, int], None] = lambda tally, total: None,
 ) -> Tally:
-    """Segment photographs and write what is wanted of each; ValueError at the first bad one.
+    """Predict image files into a folder: what `scaseg predict` does.
 
-    With options.skip_bad, bad ones are reported and counted, and the rest is done. on_begin is
-    called before anything is written.
+    model: a run folder, one by save_pretrained, a built-in name, or None for the built-in model.
+    images: files, folders (with all below; of a dataset its images alone) or patterns. Each image
+    gets out/NAME.png, the label map at its own size; overlay, scores and json add NAME.overlay.jpg,
+    NAME.npz (probabilities) and NAME.json (areas of the classes). Files appear whole or not at all.
+
+    tta: average over scales 0.75, 1, 1.25 and flips. window, overlap, context_scope: predict in
+    sliding windows, see TestTimeAugmentation. skip_existing: predict only what has no results yet.
+    overwrite: replace results. skip_bad: count images that cannot be read, and go on. shard: (i, n)
+    for the i-th of n shares of the work. workers: threads that read images (4 at most).
+
+    UserError (which names options of the command): bad input, and nothing was written. WorkError: a
+    fault during work; results so far are whole. on_note gets lines for the user, on_bad each image
+    that is skipped, on_done the tally and the number of images after each one.
     """
-    tally, began = Tally(), time.monotonic()
-    batch_size = check_batch_size(options.batch_size, next(model.parameters()).device)
-    files: dict[Listed, ScoreFile] = {}
+    out = Path(out)
+    if skip_existing and overwrite:
+        raise UserError("--overwrite", "came with --skip-existing", "give one of the two")
+    check_folder("--out", out)
+    with located("--model"):
+        folder = find_model(model)
+    inputs = Inputs([images] if isinstance(images, (str, Path)) else images, out, shard)
+    outputs = Outputs(out, overlay, scores, json)
+    total, existing = outputs.check(inputs, skip_existing=skip_existing, overwrite=overwrite)
 
-    def readable() -> Iterator[tuple[Listed, NDArray[np.uint8]]]:
-        begun = False
-        for photograph, pixels in read_ahead(photographs, options.workers, options.max_pixels):
+    from scaseg.inference.predict import predict_stream, usual_batch_size
+    from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
+    from scaseg.models.build import load_model
+
+    with as_options():
+        ways = TestTimeAugmentation(SCALES if tta else (1.0,), tta, window, overlap, context_scope)
+    made_by: dict[str, Any] = {"--tta": tta, "--precision": precision}
+    if window is not None:
+        made_by |= {"--window": window, "--overlap": ways.overlap, "--context-scope": context_scope}
+    provenance = Provenance(out, folder, made_by)
+    provenance.check((file.name for file in inputs) if overwrite else None)
+    device = choose_device(device)
+    with located("--model"):
+        network = load_model(folder).to(device)
+    batch_size = usual_batch_size(batch_size, next(network.parameters()).device)
+    notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, ways)]
+    tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
+
+    def readable() -> Iterator[tuple[InputFile, NDArray[np.uint8]]]:
+        nonlocal is_mixed
+        to_do = (file for file in inputs if not (skip_existing and outputs.exists(file.name)))
+        for file, pixels in _read_ahead(to_do, workers or min(4, usable_cores()), max_pixels):
             try:
-                if isinstance(pixels, ValueError):
+                if isinstance(pixels, UserError):
                     raise pixels
-                check_memory(model, photograph, pixels.shape[:2], options.how)
-            except ValueError as fault:
-                if not options.skip_bad:
-                    raise
+                _check_memory(network, file, pixels.shape[:2], ways)
+            except UserError as error:
+                if not skip_bad:
+                    raise _with_remedy(error, "--skip-bad goes on without it") from error
                 tally.bad += 1
-                tally.left += outputs.path(photograph.name, LABELS).exists()
-                on_bad(str(fault))
+                is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
+                on_bad(error)
                 continue
-            if not begun:
-                on_begin()
-                begun = True
-            outputs.prepare(photograph.name)
-            yield photograph, pixels
+            if not provenance.begun:
+                for note in notes:
+                    on_note(note)
+                provenance.begin()
+            outputs.prepare(file.name)
+            yield file, pixels
 
-    def keep_band(photograph: Listed, size: tuple[int, int], probabilities: Tensor) -> None:
-        if photograph not in files:
-            path = outputs.path(photograph.name, SCORES)
-            files[photograph] = ScoreFile(path, size, model.config.classes)
-        files[photograph].write(probabilities.cpu().numpy())
+    def on_written() -> None:
+        tally.predicted += 1
+        tally.seconds = time.monotonic() - began
+        on_done(tally, total)
 
-    def write(photograph: Listed, found: Segmentation) -> None:
-        if photograph in files:
-            files[photograph].keep()
-            del files[photograph]
-        outputs.write(photograph, found)
-
-    def written(future: Future[None]) -> None:
-        future.result()
-        tally.done += 1
-        on_done(tally.done)
-
-    pending: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1, "writing") as writer:
-        try:
-            found = segment(
-                model,
+    try:
+        with _Writer(outputs, network.config.classes, batch_size, on_written) as writer:
+            for file, segmentation in predict_stream(
+                network,
                 readable(),
-                how=options.how,
+                tta=ways,
                 batch_size=batch_size,
-                precision=options.precision,
-                on_band=keep_band if outputs.scores else None,
-            )
-            with _one_line():
-                for photograph, segmentation in found:
-                    pending.append(writer.submit(write, photograph, segmentation))
-                    while len(pending) > batch_size:
-                        written(pending.popleft())
-        finally:  # what is computed is written, whatever stopped the rest
-            try:
-                while pending:
-                    written(pending.popleft())
-            finally:
-                writer.shutdown(cancel_futures=True)  # it may be at work on these files
-                for file in files.values():
-                    file.drop()
+                precision=precision,
+                on_rows=writer.add_rows if scores else None,
+            ):
+                writer.write(file, segmentation)
+    except UserError as error:
+        if not provenance.begun:
+            raise
+        raise WorkError(*error.args) from error
+    except OSError as fault:
+        if provenance.begun:
+            raise
+        raise not_writable("--out", out, fault) from fault
+    except (RuntimeError, MemoryError) as fault:
+        if isinstance(fault, WorkError):
+            raise
+        said = (str(fault).splitlines() or ["out of memory"])[0]
+        remedy = "try another --device"
+        if isinstance(fault, MemoryError) or "memory" in said:
+            said, remedy = "out of memory", "use --window 512, a smaller --batch-size or another"
+        raise WorkError("predicting", said, remedy) from fault
     tally.seconds = time.monotonic() - began
+    if not is_mixed:
+        provenance.finish()
+    if tally.bad and not tally.predicted and not existing:
+        raise UserError("IMAGES", f"none of {tally.bad} images could be read", "give others")
     return tally
 
 
-def read_ahead(
-    photographs: Iterable[Listed], workers: int, max_pixels: int | None
-) -> Iterator[tuple[Listed, NDArray[np.uint8] | ValueError]]:
-    """Read photographs in threads, in order, a few ahead; a bad one comes as its ValueError."""
-    waiting: deque[tuple[Listed, Future[NDArray[np.uint8]], int]] = deque()
+class _Writer:
+    """Writes results in a thread of its own, at most a batch behind the network."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        classes: tuple[str, ...],
+        behind: int,
+        on_written: Callable[[], None],
+    ) -> None:
+        self._outputs = outputs
+        self._classes = classes
+        self._behind = behind
+        self._on_written = on_written
+        self._files: dict[InputFile, ScoreFile] = {}
+        self._pending: deque[Future[None]] = deque()
+        self._thread = ThreadPoolExecutor(1, "writing")
+
+    def add_rows(self, file: InputFile, size: tuple[int, int], probabilities: Tensor) -> None:
+        """Write some rows of an image's probabilities."""
+        if file not in self._files:
+            path = self._outputs.path(file.name, SCORES)
+            self._files[file] = ScoreFile(path, size, self._classes)
+        self._files[file].write(probabilities.cpu().numpy())
+
+    def write(self, file: InputFile, found: Segmentation) -> None:
+        self._pending.append(self._thread.submit(self._write, file, found))
+        self._wait(self._behind)
+
+    def _write(self, file: InputFile, found: Segmentation) -> None:
+        if file in self._files:
+            self._files[file].commit()
+            del self._files[file]
+        self._outputs.write(file, found)
+
+    def _wait(self, most: int) -> None:
+        while len(self._pending) > most:
+            self._pending.popleft().result()
+            self._on_written()
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait(0)  # what is computed is written, whatever stopped the rest
+        finally:
+            self._thread.shutdown(cancel_futures=True)  # it may be at work on these files
+            for file in self._files.values():
+                file.discard()
+
+
+def _read_ahead(
+    files: Iterable[InputFile], workers: int, max_pixels: int | None
+) -> Iterator[tuple[InputFile, NDArray[np.uint8] | UserError]]:
+    """Read images in threads, in order, a few ahead; a bad one comes as its error."""
+    waiting: deque[tuple[InputFile, Future[NDArray[np.uint8]], int]] = deque()
     ahead = 0
-    pool = ThreadPoolExecutor(workers, "reading")
-    try:
-        for photograph in photographs:
+
+    def first() -> tuple[InputFile, NDArray[np.uint8] | UserError]:
+        nonlocal ahead
+        file, future, pixels = waiting.popleft()
+        ahead -= pixels
+        try:
+            return file, future.result()
+        except UserError as error:
+            return file, error
+
+    with _cancelled(ThreadPoolExecutor(workers, "reading")) as pool:
+        for file in files:
             try:
-                height, width = image_size(photograph.path, upright=False)
-            except ValueError:
-                height = width = 0  # reading it says the same, in its turn
-            future = pool.submit(read_image, photograph.path, max_pixels=max_pixels)
-            waiting.append((photograph, future, height * width))
+                height, width = image_size(file.path, upright=False)
+            except UserError:
+                height = width = 0  # reading it fails the same way, in its turn
+            future = pool.submit(read_image, file.path, max_pixels=max_pixels)
+            waiting.append((file, future, height * width))
             ahead += height * width
             while len(waiting) > 2 * workers or (ahead > AHEAD and waiting):
-                ahead -= waiting[0][2]
-                yield _result(*waiting.popleft()[:2])
+                yield first()
         while waiting:
-            yield _result(*waiting.popleft()[:2])
+            yield first()
+
+
+@contextmanager
+def _cancelled(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
+    try:
+        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _result(
-    photograph: Listed, future: Future[NDArray[np.uint8]]
-) -> tuple[Listed, NDArray[np.uint8] | ValueError]:
-    try:
-        return photograph, future.result()
-    except ValueError as fault:
-        return photograph, fault
-
-
-def check_memory(
-    model: Segmenter, photograph: Listed, size: tuple[int, ...], how: TestTimeAugmentation
+def _check_memory(
+    model: Segmenter, file: InputFile, size: tuple[int, ...], tta: TestTimeAugmentation
 ) -> None:
-    """Refuse a photograph that cannot fit in one pass: the system would end the process."""
-    seen = seen_size(model, size[0], size[1], max(how.scales))
-    if how.window is not None and max(seen) > how.window:
+    """Refuse an image that cannot fit in one pass: the system would kill the process."""
+    from scaseg.inference.preprocessing import input_size
+
+    resized = input_size(model, size[0], size[1], max(tta.scales))
+    if tta.needs_windows(resized):
         return
-    needed = PASS_BYTES * seen[0] * seen[1]
+    needed = PASS_BYTES * resized[0] * resized[1]
     free = available_memory(next(model.parameters()).device)
     if free is not None and needed > free:
-        raise ValueError(
-            f"{photograph.path}: {size[1]} x {size[0]} pixels take about {in_words(needed)} in "
-            f"one pass, and {in_words(free)} are free; use --window 512"
+        raise UserError(
+            file.path,
+            f"{size[1]} x {size[0]} pixels take about {in_words(needed)} in one pass, and "
+            f"{in_words(free)} are free",
+            "use --window 512",
         )
 
 
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Turn what a device or a disk says into a line for people."""
-    try:
-        yield
-    except (WorkError, OSError):
-        raise
-    except (RuntimeError, MemoryError) as fault:
-        said = (str(fault).splitlines() or ["out of memory"])[0]
-        if isinstance(fault, MemoryError) or "memory" in said:
-            said = "out of memory; use --window 512, a smaller --batch-size or another --device"
-        raise WorkError(f"predicting: {said}") from fault
-
-
-def usual_workers() -> int:
-    """How many photographs to read at once: reading is quick beside the network."""
-    return min(4, usable_cores())
+def _with_remedy(error: UserError, remedy: str) -> UserError:
+    """The same error with one more remedy."""
+    both = "; ".join(filter(None, (error.remedy, remedy)))
+    return UserError(error.place, error.problem, both, error.detail)

@@ -1,84 +1,139 @@
-"""How the network sees a photograph: normalised, at some size, whole or a strip at a time."""
+"""Preprocessing: read an image, resize and normalize it, whole or some rows at a time."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
+from scaseg.data.decode.image import read_image, rgb
 from scaseg.data.transforms import SMALLEST, fitted_size
+from scaseg.errors import UserError
 from scaseg.models.segmenter import Segmenter
 
+# what `predict` takes for an image: a path, a PIL image, uint8 (H, W, C) or (C, H, W)
+ImageLike = str | Path | Image.Image | NDArray[np.uint8] | Tensor
+IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 
-def as_seen(model: Segmenter, image: Tensor, scale: float = 1.0) -> Tensor:
-    """Bring a photograph to what the network sees of it: uint8 (C, H, W) -> (1, C, h, w)."""
-    return View(model, image, scale).whole()
+
+def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
+    """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes."""
+    channels, name = model.config.in_channels, "image"
+    if isinstance(image, (str, Path)):
+        pixels, name = read_image(image), str(image)
+    elif isinstance(image, Image.Image):
+        try:
+            pixels = rgb(image)
+        except Exception as fault:  # opened, not decoded yet: a damaged file raises anything
+            said = " ".join(str(fault).split()) or type(fault).__name__
+            raise UserError("image", f"cannot be read ({said})", "give another") from fault
+    elif isinstance(image, Tensor) and image.dim() == 3:
+        pixels = image.detach().permute(1, 2, 0).cpu().numpy()
+    elif isinstance(image, np.ndarray):
+        pixels = image
+        if pixels.ndim == 2:  # gray
+            pixels = np.repeat(pixels[:, :, None], channels, axis=2)
+    else:
+        raise _unfit(image, channels)
+    if pixels.ndim != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
+        raise _unfit(pixels, channels)
+    if pixels.shape[2] != channels:
+        raise UserError(
+            name,
+            f"{pixels.shape[2]} channels",
+            f"the model takes {channels}: an array (H, W, {channels}), a tensor ({channels}, H, W)",
+        )
+    return pixels
 
 
-class View:
-    """A photograph, uint8 (C, H, W), as one pass of the network sees it."""
+def as_tensor(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
+    """(H, W, C) -> (C, H, W) on a device, a view of the array where it can be one."""
+    if not pixels.flags.writeable or any(step < 0 for step in pixels.strides):
+        pixels = pixels.copy()  # torch can hold neither
+    return torch.from_numpy(pixels).permute(2, 0, 1).to(device)
+
+
+def _unfit(image: object, channels: int) -> UserError:
+    came = f"a {type(image).__name__}"
+    if isinstance(image, (np.ndarray, Tensor)):
+        came = f"shape {tuple(image.shape)} and dtype {image.dtype}"
+    return UserError(
+        "image",
+        came,
+        f"give a path, a PIL image, uint8 (H, W, {channels}) as an array or ({channels}, H, W) as "
+        "a tensor; several as a list",
+    )
+
+
+class Preprocessed:
+    """An image, uint8 (C, H, W), as one pass of the network takes it: resized and normalized.
+
+    size: (h, w) after resizing. flipped: left and right change places.
+    """
 
     def __init__(
-        self, model: Segmenter, image: Tensor, scale: float = 1.0, *, mirrored: bool = False
+        self, model: Segmenter, image: Tensor, scale: float = 1.0, *, flipped: bool = False
     ) -> None:
-        check_image(model, image)
+        channels = model.config.in_channels
+        fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
+        if not fits or image.dtype != torch.uint8:
+            raise _unfit(image, channels)
         self.image = image
-        self.mirrored = mirrored
-        self.size = seen_size(model, image.shape[-2], image.shape[-1], scale)
+        self.flipped = flipped
+        self.size = input_size(model, image.shape[-2], image.shape[-1], scale)
         self._mean = torch.tensor(model.config.mean, device=image.device).view(-1, 1, 1)
         self._std = torch.tensor(model.config.std, device=image.device).view(-1, 1, 1)
 
     def whole(self) -> Tensor:
         """All of it: (1, C, h, w)."""
-        return self._turn(resize(self._normalize(self.image), *self.size, smooth=True))
+        return self._flip(resize(self._normalize(self.image), *self.size, antialias=True))
 
-    def strip(self, rows: slice) -> Tensor:
+    def rows(self, rows: slice) -> Tensor:
         """Some rows of it, without ever holding the others: (1, C, rows, w)."""
         height = self.image.shape[-2]
         if self.size == tuple(self.image.shape[-2:]):
-            return self._turn(self._normalize(self.image[:, rows]))
-        weights, first = _row_filter(height, self.size[0], rows)
+            return self._flip(self._normalize(self.image[:, rows]))
+        weights, first = _resize_weights(height, self.size[0], rows)
         source = self._normalize(self.image[:, first : first + weights.shape[1]])
         # first along the rows, then across them, as F.interpolate does
-        source = resize(source, source.shape[-2], self.size[1], smooth=True)
-        return self._turn(torch.einsum("oi,bciw->bcow", weights.to(source), source))
+        source = resize(source, source.shape[-2], self.size[1], antialias=True)
+        return self._flip(torch.einsum("oi,bciw->bcow", weights.to(source), source))
 
     def _normalize(self, pixels: Tensor) -> Tensor:
         return ((pixels.float() / 255 - self._mean) / self._std).unsqueeze(0)
 
-    def _turn(self, view: Tensor) -> Tensor:
-        return view.flip(-1) if self.mirrored else view
+    def _flip(self, x: Tensor) -> Tensor:
+        return x.flip(-1) if self.flipped else x
 
 
-def check_image(model: Segmenter, image: Tensor) -> None:
-    """Refuse what is no photograph for this model."""
-    channels = len(model.config.mean)
-    fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
-    if not fits or image.dtype != torch.uint8:
-        raise ValueError(
-            f"image has shape {tuple(image.shape)} and dtype {image.dtype}; give uint8 "
-            f"({channels}, H, W)"
-        )
+def preprocess(model: Segmenter, image: Tensor) -> Tensor:
+    """Resize and normalize an image as the network takes it: uint8 (C, H, W) -> (1, C, h, w)."""
+    return Preprocessed(model, image).whole()
 
 
-def seen_size(model: Segmenter, height: int, width: int, scale: float = 1.0) -> tuple[int, int]:
-    """The size at which the network sees a photograph."""
+def input_size(model: Segmenter, height: int, width: int, scale: float = 1.0) -> tuple[int, int]:
+    """Return the size to which an image is resized for the network."""
     if model.config.fit is not None:
         height, width = fitted_size((height, width), model.config.fit)
     return max(SMALLEST, round(height * scale)), max(SMALLEST, round(width * scale))
 
 
-def resize(x: Tensor, height: int, width: int, *, smooth: bool = False) -> Tensor:
-    """Bilinear; smooth: filtered before it shrinks, as training images are."""
+def resize(x: Tensor, height: int, width: int, *, antialias: bool = False) -> Tensor:
+    """Resize (B, C, H, W) bilinearly; antialias: as training images are."""
     if x.shape[-2:] == (height, width):
         return x
     return F.interpolate(
-        x, size=(height, width), mode="bilinear", align_corners=False, antialias=smooth
+        x, size=(height, width), mode="bilinear", align_corners=False, antialias=antialias
     )
 
 
-def _row_filter(height: int, out_height: int, rows: slice) -> tuple[Tensor, int]:
-    """What each source row counts for in some rows of an image of another height.
+def _resize_weights(height: int, out_height: int, rows: slice) -> tuple[Tensor, int]:
+    """The weight of each source row in some rows of the resized image.
 
     -> (rows, sources), and the first source row. The triangle of F.interpolate(antialias=True).
     """

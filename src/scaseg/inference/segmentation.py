@@ -1,4 +1,4 @@
-"""What a model made of a photograph: a class for every pixel, with names and colours."""
+"""The result of a prediction: a class for every pixel, with names and colors."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
 from scaseg.plots.legend import with_legend
-from scaseg.plots.palette import default_palette, overlay
+from scaseg.plots.palette import overlay
 
-LARGEST, SMALL = 3, 0.005  # classes that a Segmentation is printed with; the share of the least
+# classes that repr() names: at most so many, and none with a smaller share of the area
+NAMED, SMALL = 3, 0.005
 
 
 @dataclass(eq=False, repr=False)
 class Segmentation:
-    """The classes of a photograph's pixels, at its own size.
+    """The classes of an image's pixels, at its own size.
 
-    labels (H, W): indices into `classes`. palette: a colour for each class. scores (classes, H, W)
-    float32: probabilities, where they were asked for. image (H, W, 3): the photograph, upright.
+    labels (H, W): indices into `classes`. palette: a color for each class. scores (classes, H, W)
+    float32: probabilities, where they were asked for. image (H, W, 3): the image, upright.
     """
 
     labels: NDArray[np.integer]
@@ -31,10 +33,10 @@ class Segmentation:
     image: NDArray[np.uint8] | None = None
 
     def __repr__(self) -> str:
-        """Its width x height and its largest classes: what one wants to see of it at a prompt."""
+        """Width x height and the largest classes."""
         height, width = self.size
         areas = sorted(self.areas().items(), key=lambda area: -area[1])
-        large = [(name, share) for name, share in areas if share >= SMALL][:LARGEST]
+        large = [(name, share) for name, share in areas if share >= SMALL][:NAMED]
         parts = [f"{100 * share:.0f} % {name}" for name, share in large]
         if sum(share > 0 for _, share in areas) > len(parts):
             parts.append("...")
@@ -50,7 +52,7 @@ class Segmentation:
         return self.labels.shape[0], self.labels.shape[1]
 
     def areas(self) -> dict[str, float]:
-        """The share of the photograph that each class has; they sum to 1."""
+        """The share of the image that each class covers; they sum to 1."""
         counts = np.zeros(len(self.classes), np.int64)
         for row in range(0, len(self.labels), 1024):  # bincount widens what it counts
             part = self.labels[row : row + 1024].ravel()
@@ -58,24 +60,21 @@ class Segmentation:
         return dict(zip(self.classes, (counts / self.labels.size).tolist(), strict=True))
 
     def overlay(
-        self, opacity: float = 0.5, *, legend: bool = False, most: int | None = None
+        self, opacity: float = 0.5, *, legend: bool = False, max_side: int | None = None
     ) -> Image.Image:
-        """Lay the classes over the photograph; legend: the names of those that occur below it.
+        """Draw the classes over the image; legend: with their names and areas below it.
 
-        most: make the picture smaller where a side has more pixels than that.
+        max_side: make the picture smaller where a side has more pixels than that.
         """
         if self.image is None or self.image.shape[2] != 3:
-            raise ValueError(
-                "overlay: there is no photograph in red, green and blue; give one to predict, or "
-                "set .image to an array (H, W, 3)"
-            )
+            raise UserError("overlay", "there is no RGB image", "set .image to an array (H, W, 3)")
         picture = Image.fromarray(overlay(self.image, self.labels, self.palette, opacity))
-        if most is not None:
-            picture.thumbnail((most, most))
+        if max_side is not None:
+            picture.thumbnail((max_side, max_side))
         return with_legend(picture, self.areas(), self.palette) if legend else picture
 
     def as_image(self) -> Image.Image:
-        """The label map as an image whose values are the classes: a palette, or 16-bit grey."""
+        """The label map as an image whose values are the classes: a palette, or 16-bit gray."""
         if len(self.classes) > 256:
             return Image.fromarray(self.labels.astype(np.uint16))
         picture = Image.fromarray(self.labels.astype(np.uint8))
@@ -83,16 +82,9 @@ class Segmentation:
         return picture
 
     def save(self, path: str | Path) -> None:
-        """Write the label map as a PNG, whole or not at all; read it with any tool, or Pillow."""
+        """Write the label map as a PNG, whole or not at all."""
         path = Path(path)
         if path.suffix.lower() != ".png":
-            raise ValueError(f"{path}: not the name of a PNG; other formats would blur the classes")
+            raise UserError(path, "not a .png", "other formats would blur the classes")
         with whole_file(path) as temporary:
             self.as_image().save(temporary, format="PNG")
-
-
-def palette_of(
-    classes: tuple[str, ...], palette: tuple[tuple[int, int, int], ...] | None
-) -> tuple[tuple[int, int, int], ...]:
-    """A model's own colours, or the default ones."""
-    return default_palette(len(classes)) if palette is None else palette

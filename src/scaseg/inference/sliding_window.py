@@ -1,59 +1,167 @@
-"""Scores of a photograph too large for one pass: in windows that fade into each other.
+"""Sliding-window inference: images of any size, in windows that are blended where they overlap.
 
 Windows start at multiples of the backbone's stride and are blended at its neurons. So a neuron far
-from any seam has the very score that it would have in one pass over the whole, whatever the
-photograph's size, and what is held is a strip of windows at 1/8.
+from any seam has the very score that it would have in one pass over the whole image, and only a
+strip of windows is held, at 1/8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from scaseg.inference.preprocessing import View
-from scaseg.inference.window_grid import Grid, Window, batches, own_part
+from scaseg.inference.preprocessing import Preprocessed
 from scaseg.models.segmenter import Segmenter
+from scaseg.nn.streaming import StreamedContext
 
-Context = Callable[[Tensor, slice, slice], Tensor]
-COLUMNS = 256  # neurons side by side that the head sees at once
+COLUMNS = 256  # neurons side by side that the head is given at once
 
 
-class SlidingWindow:
-    """The scores of a view's neurons: features from windows, the head over all of them.
+class Window(NamedTuple):
+    """One window along one axis.
 
-    The head looks far (12 neurons to each side), and at the edge of a window it would look into
-    nothing: that showed as lines. So it is given features blended from all windows around.
+    own: the neurons, counted from its first, that are no other window's own: overlaps are divided
+    in the middle. blending: the weight of each neuron; those of all windows sum to 1.
+    """
+
+    pixels: slice
+    neurons: slice
+    own: slice
+    blending: Tensor
+
+
+class WindowGrid:
+    """The windows of an image: evenly spaced, overlapping by at least `overlap` pixels.
+
+    size: (h, w) of the whole image in neurons.
+    """
+
+    def __init__(self, model: Segmenter, size: tuple[int, int], window: int, overlap: int) -> None:
+        self.size = model.backbone.map_size(*size)
+        self.rows, self.columns = (
+            _windows(pixels, neurons, window, overlap, model.backbone.stride)
+            for pixels, neurons in zip(size, self.size, strict=True)
+        )
+
+    def crops(
+        self, image: Preprocessed, row: Window, batch_size: int
+    ) -> Iterator[tuple[list[Window], Tensor]]:
+        """Cut a row of windows out of an image: their columns, and pixels (B, C, h, w)."""
+        pixels = image.rows(row.pixels)
+        for _, group in groupby(self.columns, lambda one: one.pixels.stop - one.pixels.start):
+            columns = list(group)  # of one width
+            for first in range(0, len(columns), batch_size):
+                batch = columns[first : first + batch_size]
+                yield batch, torch.cat([pixels[..., column.pixels] for column in batch])
+
+
+def evenly_spaced(length: int, window: int, overlap: int) -> Iterator[slice]:
+    """Slices of one size that cover a length, overlapping by at least `overlap`."""
+    if length <= window:
+        yield slice(0, length)
+        return
+    count = -(-(length - overlap) // (window - overlap))
+    for index in range(count):
+        start = round(index * (length - window) / (count - 1))
+        yield slice(start, start + window)
+
+
+def _windows(pixels: int, neurons: int, window: int, overlap: int, stride: int) -> list[Window]:
+    parts, shared = [slice(0, neurons)], -(-overlap // stride)
+    if pixels > window:
+        length = max(1, window // stride)
+        parts = list(evenly_spaced(neurons, length, min(shared, length - 1)))
+    borders = [0, *((a.stop + b.start) // 2 for a, b in pairwise(parts)), neurons]
+    total, ramps = torch.zeros(neurons), []
+    for part in parts:
+        distance = torch.arange(1.0, part.stop - part.start + 1)
+        distance = torch.minimum(distance, distance.flip(0))  # from the nearer edge
+        ramps.append((distance / (shared + 1)).clamp(max=1))
+        total[part] += ramps[-1]
+    return [
+        Window(
+            # the last one has what is left of the last stride, or of a pool's odd pixels
+            slice(part.start * stride, pixels if part.stop == neurons else part.stop * stride),
+            part,
+            slice(start - part.start, stop - part.start),
+            ramp / total[part],
+        )
+        for part, ramp, (start, stop) in zip(parts, ramps, pairwise(borders), strict=True)
+    ]
+
+
+def stream_context(
+    model: Segmenter, image: Preprocessed, grid: WindowGrid, batch_size: int
+) -> StreamedContext:
+    """Stream the context of a whole image: a first pass over all windows.
+
+    Each neuron counts once, as the window computes it whose own it is.
+    """
+    streamed = StreamedContext(model.context)
+    if streamed.sums is not None:
+        for row in grid.rows:
+            for columns, images in grid.crops(image, row, batch_size):
+                features, _ = model.backbone(images)
+                for column, part in zip(columns, features, strict=True):
+                    streamed.add(part[:, row.own, column.own].unsqueeze(0))
+    return streamed
+
+
+class RowStream:
+    """A map (channels, h, w) that is computed from the top, some rows at a time."""
+
+    def __init__(self) -> None:
+        self._stop = 0  # the row after the last one held
+        self._held: Tensor | None = None
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Return (channels, stop - start, w); later calls never ask for rows before `start`."""
+        while self._held is None or self._stop < stop:
+            rows = self._compute(self._stop)
+            self._stop += rows.shape[1]
+            if self._held is not None:
+                first = self._stop - rows.shape[1] - self._held.shape[1]
+                rows = torch.cat([self._held[:, max(0, start - first) :], rows], dim=1)
+            self._held = rows
+        first = self._stop - self._held.shape[1]
+        return self._held[:, start - first : stop - first]
+
+    def _compute(self, top: int) -> Tensor:
+        """Compute some rows from `top` on."""
+        raise NotImplementedError
+
+
+class SlidingWindow(RowStream):
+    """The scores of an image's neurons, in its own orientation: (classes, h, w).
+
+    The head reads up to 12 neurons to each side, and at the edge of a window it would read zeros,
+    which showed as lines. So it gets features that are blended from all windows around.
     """
 
     def __init__(
         self,
         model: Segmenter,
-        view: View,
-        grid: Grid,
+        image: Preprocessed,
+        grid: WindowGrid,
         *,
-        context: Context | None = None,
+        context: StreamedContext | None = None,
         batch_size: int = 1,
     ) -> None:
+        super().__init__()
         self.size = grid.size
         self._head = model.head
-        self._mirrored = view.mirrored
-        self._features = FeatureRows(model, view, grid, context, batch_size)
-        self._reach = reach(model.head)
-        first = grid.rows[0].neurons
-        self._step = first.stop - first.start  # rows that the head sees at once
-        self._rows = Held()
+        self._flipped = image.flipped
+        self._features = _BlendedFeatures(model, image, grid, context, batch_size)
+        self._reach = head_reach(model.head)
+        self._step = grid.rows[0].neurons.stop  # rows that the head is given at once
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        while self._rows.stop < stop:
-            top = self._rows.stop
-            self._rows.add(self._scores(top, min(top + self._step, self.size[0])), start)
-        return self._rows.get(start, stop)
-
-    def _scores(self, top: int, bottom: int) -> Tensor:
-        """Let the head judge some rows: (classes, bottom - top, w)."""
-        above = max(0, top - self._reach)
+    def _compute(self, top: int) -> Tensor:
+        above, bottom = max(0, top - self._reach), min(top + self._step, self.size[0])
         features = self._features.rows(above, min(bottom + self._reach, self.size[0]))
         found = []
         for left in range(0, self.size[1], COLUMNS):
@@ -63,113 +171,68 @@ class SlidingWindow:
             scores = self._head(part)[0, :, top - above : bottom - above]
             found.append(scores[..., left - before : right - before].float())
         scores = torch.cat(found, dim=-1)
-        return scores.flip(-1) if self._mirrored else scores
+        return scores.flip(-1) if self._flipped else scores
 
 
-class FeatureRows:
-    """What the head is to see of a view, blended from windows, a strip of them at a time."""
+class _BlendedFeatures(RowStream):
+    """What the head gets: features of windows, blended, a row of windows at a time."""
 
     def __init__(
         self,
         model: Segmenter,
-        view: View,
-        grid: Grid,
-        context: Context | None,
+        image: Preprocessed,
+        grid: WindowGrid,
+        context: StreamedContext | None,
         batch_size: int,
     ) -> None:
-        self._model = model
-        self._view = view
-        self._grid = grid
+        super().__init__()
+        self._model, self._image, self._grid = model, image, grid
         self._context = context
         self._batch_size = batch_size
-        self._next = 0  # strip to compute
-        self._rows = Held()
-        self._open: Tensor | None = None  # rows after those held: the next strip has its share
+        self._next = 0  # row of windows to compute
+        self._open: Tensor | None = None  # rows below, of which the next windows have a share
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return (channels, stop - start, w); later calls never ask for rows before `start`."""
-        while self._rows.stop < stop:
-            self._rows.add(self._advance(), start)
-        return self._rows.get(start, stop)
-
-    def _advance(self) -> Tensor:
-        """Compute a strip; return its rows that no later strip has a share in."""
-        rows = self._grid.rows
-        here = rows[self._next]
-        strip = self._strip(self._next)
+    def _compute(self, top: int) -> Tensor:
+        row = self._grid.rows[self._next]
+        blended = self._blend(row)
         if self._open is not None:
-            strip[:, : self._open.shape[1]] += self._open
+            blended[:, : self._open.shape[1]] += self._open
         self._next += 1
-        last = self._next == len(rows)
-        final = strip.shape[1] if last else rows[self._next].neurons.start - here.neurons.start
-        self._open = strip[:, final:]
-        return strip[:, :final]
+        last = self._next == len(self._grid.rows)
+        final = blended.shape[1] if last else self._grid.rows[self._next].neurons.start - top
+        self._open = blended[:, final:]
+        return blended[:, :final]
 
-    def _strip(self, index: int) -> Tensor:
-        """Blend the windows side by side in one strip: (channels, rows, w)."""
-        grid = self._grid
-        row = grid.rows[index]
-        pixels = self._view.strip(row.pixels)
+    def _blend(self, row: Window) -> Tensor:
+        """Blend the windows of one row: (channels, rows, w)."""
         blended: Tensor | None = None
-        for places in batches(grid.columns, self._batch_size):
-            images = torch.cat([pixels[..., grid.columns[at].pixels] for at in places])
+        for columns, images in self._grid.crops(self._image, row, self._batch_size):
             context = None
             if self._context is not None:
-                windows = [(row, grid.columns[at]) for at in places]
-                context = _Replaced(self._context, windows)
+                context = partial(self._whole_context, row, columns)
             features, _ = self._model.features(images, context=context)
-            for at, part in zip(places, features.float(), strict=True):
+            for column, part in zip(columns, features.float(), strict=True):
                 if blended is None:
-                    blended = part.new_zeros(part.shape[0], part.shape[1], grid.size[1])
-                blended[..., grid.columns[at].neurons] += part * grid.column_shares[at].to(part)
+                    blended = part.new_zeros(*part.shape[:2], self._grid.size[1])
+                blended[..., column.neurons] += part * column.blending.to(part)
         assert blended is not None
-        return blended.mul_(grid.row_shares[index].to(blended)[:, None])
+        return blended.mul_(row.blending.to(blended)[:, None])
+
+    def _whole_context(self, row: Window, columns: list[Window], features: Tensor) -> Tensor:
+        """Add the whole image's context to the features of some windows, (B, channels, h, w)."""
+        assert self._context is not None
+        found = []
+        for column, part in zip(columns, features, strict=True):
+            own = torch.zeros(part.shape[-2:], dtype=torch.bool, device=part.device)
+            own[row.own, column.own] = True
+            found.append(self._context(part.unsqueeze(0), own))
+        return torch.cat(found)
 
 
-class Held:
-    """Consecutive rows of something, (channels, rows, w): added below, forgotten above."""
-
-    def __init__(self) -> None:
-        self.stop = 0  # the row after the last one held
-        self._rows: Tensor | None = None
-
-    def add(self, rows: Tensor, start: int) -> None:
-        """Add rows; those before `start` will not be asked for again."""
-        self.stop += rows.shape[1]
-        if self._rows is not None:
-            first = self.stop - rows.shape[1] - self._rows.shape[1]
-            rows = torch.cat([self._rows[:, max(0, start - first) :], rows], dim=1)
-        self._rows = rows
-
-    def get(self, start: int, stop: int) -> Tensor:
-        assert self._rows is not None
-        first = self.stop - self._rows.shape[1]
-        return self._rows[:, start - first : stop - first]
-
-
-def reach(head: nn.Module) -> int:
-    """How many neurons to each side a head looks."""
+def head_reach(head: nn.Module) -> int:
+    """How many neurons to each side a head reads."""
     return sum(
-        max(dilation * (kernel // 2) for dilation, kernel in zip(*sizes, strict=True))
-        for sizes in (
-            (layer.dilation, layer.kernel_size)
-            for layer in head.modules()
-            if isinstance(layer, nn.Conv2d)
-        )
+        max(d * (k // 2) for d, k in zip(layer.dilation, layer.kernel_size, strict=True))
+        for layer in head.modules()
+        if isinstance(layer, nn.Conv2d)
     )
-
-
-class _Replaced:
-    """A context for a batch of windows that knows which neurons are each window's own."""
-
-    def __init__(self, context: Context, windows: list[tuple[Window, Window]]) -> None:
-        self.context = context
-        self.windows = windows
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return torch.cat(
-            [
-                self.context(features[at : at + 1], own_part(row), own_part(column))
-                for at, (row, column) in enumerate(self.windows)
-            ]
-        )

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from scaseg.errors import UserError
+
 MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
 
 _KINDS = (
@@ -35,34 +37,27 @@ def _escaped(sign: str) -> str:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a file of bytes. ValueError where it is something else: a pipe would wait for ever."""
+    """Open a file of bytes; UserError where it is something else: a pipe would wait for ever."""
     try:
-        status = os.stat(path)
-        for is_kind, name in _KINDS:
-            if is_kind(status.st_mode):
-                raise ValueError(f"{shown(path)}: is {name}; give a file")
-        return open(path, "rb")
-    except FileNotFoundError as fault:
-        raise ValueError(f"{shown(path)}: no such file; check its name") from fault
-    except OSError as fault:  # may not be read, links that circle, a name too long
-        said = fault.strerror or type(fault).__name__
-        raise ValueError(f"{shown(path)}: cannot be opened ({said}); check its name") from fault
-    except ValueError as fault:
-        if "null" in str(fault):  # Python's own word for a name with a zero byte
-            raise ValueError(f"{shown(path)}: no name of a file; check it") from fault
-        raise
+        mode = os.stat(path).st_mode
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), None)
+        if kind is None:
+            return open(path, "rb")
+    except FileNotFoundError as error:
+        raise UserError(shown(path), "no such file", "check its name") from error
+    except (OSError, ValueError) as error:  # no right to it, links that circle, a zero byte
+        raise UserError.cannot_be("opened", shown(path), error, "check its name") from error
+    raise UserError(shown(path), f"is {kind}", "give a file")
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file that are not empty; ValueError says what is wrong with it."""
+    """Read the lines of a text file that are not empty; UserError says what is wrong with it."""
     with open_regular(path) as file:
         data = file.read(MOST_TEXT + 1)
     if len(data) > MOST_TEXT:
-        raise ValueError(f"{shown(path)}: more than {MOST_TEXT} bytes; a list has a name a line")
+        raise UserError(shown(path), f"more than {MOST_TEXT} bytes", "a list has a name a line")
     try:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
-    except UnicodeDecodeError as fault:
-        raise ValueError(
-            f"{shown(path)}: cannot be read ({fault}); save it as UTF-8 text"
-        ) from fault
+    except UnicodeDecodeError as error:
+        raise UserError.cannot_be("read", shown(path), error, "save it as UTF-8 text") from error
     return [line for line in lines if line]

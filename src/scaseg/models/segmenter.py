@@ -14,7 +14,7 @@ from scaseg.models.backbones.base import Backbone
 from scaseg.models.padding import keep_real, real_pixels
 
 if TYPE_CHECKING:
-    from scaseg.inference.image_input import Photograph
+    from scaseg.inference.preprocessing import ImageLike
     from scaseg.inference.segmentation import Segmentation
 
 
@@ -75,11 +75,11 @@ class Segmenter(nn.Module):
         return keep_real(torch.relu(features), real), real
 
     @overload
-    def predict(self, images: Photograph, **options: Any) -> Segmentation: ...
+    def predict(self, images: ImageLike, **options: Any) -> Segmentation: ...
     @overload
-    def predict(self, images: Iterable[Photograph], **options: Any) -> list[Segmentation]: ...
+    def predict(self, images: Iterable[ImageLike], **options: Any) -> list[Segmentation]: ...
     def predict(
-        self, images: Photograph | Iterable[Photograph], **options: Any
+        self, images: ImageLike | Iterable[ImageLike], **options: Any
     ) -> Segmentation | list[Segmentation]:
         """Segment a photograph, or a list of them: see `scaseg.inference.predict`.
 

@@ -19,9 +19,9 @@ from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import Part, quick_check, require_valid
 from scaseg.errors import UserError, located
-from scaseg.inference.test_time import TestTimeAugmentation
+from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.lock import folder_lock
-from scaseg.io.model_folder import CONFIG
+from scaseg.io.model_folder import CONFIG, find_model, model_notes
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
@@ -63,7 +63,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: Segmenter | str | Path,
+    model: Segmenter | str | Path | None,
     data: SegmentationDataset | str | Path | None = None,
     *,
     split: str | None = None,
@@ -76,18 +76,22 @@ def evaluate(
 ) -> Evaluation:
     """Count a model's predictions against the labels, at the labels' own resolution.
 
-    model: a Segmenter, a folder, or the name of a built-in one; its mode and device are left as
-    they were. data: a dataset, or a folder whose labels are read as in the model's training (None:
-    the data of its training), with overrides such as {"data.ignore_index": "0"}. split: test, else
-    val, else what training held out; or all. check: see `check_data` (None: as data.check says).
-    out: a folder for pictures and confusion.csv. With several devices, every process returns the
-    same numbers as one process would.
+    model: a Segmenter, a folder, the name of a built-in one, or None for the usual one; its mode
+    and device are left as they were. data: a dataset, or a folder whose labels are read as in the
+    model's training (None: the data of its training), with overrides such as
+    {"data.ignore_index": "0"}. split: test, else val, else what training held out; or all. check:
+    see `check_data` (None: as data.check says). out: a folder for pictures and confusion.csv. With
+    several devices, every process returns the same numbers as one process would.
     """
+    notes: list[str] = []
     if not isinstance(model, Segmenter):
         with located("--model"):
-            model = load_model(model)
+            folder = find_model(model)
+            notes += model_notes(model, folder)
+            model = load_model(folder)
+    if tta is not None:
+        notes += check_windows(model, tta)
     quiet = quiet or not is_rank_zero()
-    notes = []
     if isinstance(data, SegmentationDataset):
         dataset, machine, check = data, machine or MachineConfig(device="cpu"), check or "all"
     else:

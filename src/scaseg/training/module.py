@@ -17,7 +17,7 @@ from scaseg.config.run import TrainingConfig
 from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import Batch
 from scaseg.errors import located
-from scaseg.inference.test_time import TestTimeAugmentation, score
+from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.segmenter import Segmenter
 from scaseg.training.build import build_loss, build_optimizer
@@ -156,7 +156,7 @@ class SegmentationModule(LightningModule):
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
 
     def validation_step(self, example: EvaluationExample, batch_idx: int) -> None:
-        probabilities = score(self.model, example.image, self.tta)
+        probabilities = predict_scores(self.model, example.image, self.tta)
         with located(example.name):
             self.confusion.update(probabilities.argmax(0), example.labels)
 

@@ -11,8 +11,8 @@ from scaseg import create_model
 from scaseg.config.model import ModelConfig
 from scaseg.data.sample import Sample, normalize
 from scaseg.data.transforms import ResizeToFit, generator
-from scaseg.inference.test_time import TestTimeAugmentation, score
-from scaseg.inference.window_grid import slices
+from scaseg.inference.sliding_window import evenly_spaced
+from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.models.backbones import base
 from scaseg.models.segmenter import Segmenter
 
@@ -75,13 +75,13 @@ def test_one_pass_is_what_the_network_says(size):
     image = photograph(*size)
     with torch.no_grad():
         expected = model(normalized(model, image))[0].softmax(0)
-    found = score(model, image)
+    found = predict_scores(model, image)
     torch.testing.assert_close(found, expected)
     assert not found.requires_grad
     assert_probabilities(found, *size)
 
 
-HOWS = [
+WAYS = [
     TestTimeAugmentation(),
     TestTimeAugmentation(flip=True),
     TestTimeAugmentation(scales=(0.5, 1.0, 1.7), flip=True),
@@ -90,32 +90,32 @@ HOWS = [
 ]
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("tta", WAYS)
 @pytest.mark.parametrize("fit", [None, (24, 24)])
 @pytest.mark.parametrize("size", [(1, 1), (1, 50), (37, 1), (7, 7), (31, 53)])
-def test_any_size_gives_probabilities_of_its_own_size(size, fit, how):
-    assert_probabilities(score(stub(3, 2, fit), photograph(*size), how), *size)
+def test_any_size_gives_probabilities_of_its_own_size(size, fit, tta):
+    assert_probabilities(predict_scores(stub(3, 2, fit), photograph(*size), tta), *size)
 
 
 def test_the_image_is_left_as_it_was():
     image = photograph(20, 30)
     before = image.clone()
-    score(stub(3), image, HOWS[2])
+    predict_scores(stub(3), image, WAYS[2])
     assert torch.equal(image, before)
 
 
-def seen_sizes(model, image, how=None):
+def seen_sizes(model, image, tta=None):
     sizes = []
     handle = model.context.register_forward_pre_hook(
         lambda _, arguments: sizes.append(tuple(arguments[0].shape))
     )
-    score(model, image, how)
+    predict_scores(model, image, tta)
     handle.remove()
     return [size[-2:] for size in sizes]
 
 
 @pytest.mark.parametrize(
-    ("size", "fit", "how", "expected"),
+    ("size", "fit", "tta", "expected"),
     [
         ((30, 40), None, TestTimeAugmentation(), [(30, 40)]),
         ((4, 40), None, TestTimeAugmentation(), [(8, 40)]),
@@ -130,8 +130,8 @@ def seen_sizes(model, image, how=None):
         ((40, 40), None, TestTimeAugmentation(window=32, overlap=0), [(32, 32)] * 4),
     ],
 )
-def test_what_the_network_sees(size, fit, how, expected):
-    assert seen_sizes(stub(fit=fit), photograph(*size), how) == expected
+def test_what_the_network_sees(size, fit, tta, expected):
+    assert seen_sizes(stub(fit=fit), photograph(*size), tta) == expected
 
 
 def test_photographs_are_resized_as_in_training():
@@ -139,7 +139,7 @@ def test_photographs_are_resized_as_in_training():
     model, image = stub(3, 1, fit=(32, 32)), smooth_photograph(60, 80)
     seen = []
     model.backbone.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    score(model, image)
+    predict_scores(model, image)
     sample = Sample(image.permute(1, 2, 0).numpy().copy(), np.zeros((60, 80), np.int32), "x")
     trained = normalize(
         ResizeToFit(32, 32)(sample, generator(0, 0, 0)), model.config.mean, model.config.std
@@ -148,25 +148,29 @@ def test_photographs_are_resized_as_in_training():
     assert worst < 1 / 255
 
 
-@pytest.mark.parametrize("how", [HOWS[1], HOWS[2], TestTimeAugmentation((1.0, 1.5), True, 24, 8)])
+@pytest.mark.parametrize("tta", [WAYS[1], WAYS[2], TestTimeAugmentation((1.0, 1.5), True, 24, 8)])
 @pytest.mark.parametrize("fit", [None, (40, 40)])
-def test_a_mirrored_photograph_has_mirrored_scores(how, fit):
+def test_a_mirrored_photograph_has_mirrored_scores(tta, fit):
     model, image = stub(3, 2, fit), photograph(30, 41)
-    mirrored = score(model, image.flip(-1), how).flip(-1)
-    torch.testing.assert_close(mirrored, score(model, image, how), rtol=1e-4, atol=1e-5)
-    plain = TestTimeAugmentation(how.scales, False, how.window, how.overlap)
-    lopsided = score(model, image.flip(-1), plain).flip(-1) - score(model, image, plain)
+    mirrored = predict_scores(model, image.flip(-1), tta).flip(-1)
+    torch.testing.assert_close(mirrored, predict_scores(model, image, tta), rtol=1e-4, atol=1e-5)
+    plain = TestTimeAugmentation(tta.scales, False, tta.window, tta.overlap)
+    lopsided = predict_scores(model, image.flip(-1), plain).flip(-1) - predict_scores(
+        model, image, plain
+    )
     assert lopsided.abs().max() > 1e-3  # the network itself is not
 
 
 def test_scales_and_mirrors_are_averaged():
     model, image = stub(3, 2), photograph(30, 40)
-    single = [score(model, image, TestTimeAugmentation((scale,))) for scale in (0.5, 1.0, 2.0)]
-    together = score(model, image, TestTimeAugmentation((0.5, 1.0, 2.0)))
+    single = [
+        predict_scores(model, image, TestTimeAugmentation((scale,))) for scale in (0.5, 1.0, 2.0)
+    ]
+    together = predict_scores(model, image, TestTimeAugmentation((0.5, 1.0, 2.0)))
     torch.testing.assert_close(together, torch.stack(single).mean(0))
     assert not torch.allclose(single[0], single[2], atol=1e-3)
-    both = score(model, image, TestTimeAugmentation(flip=True))
-    mirrored = score(model, image.flip(-1)).flip(-1)
+    both = predict_scores(model, image, TestTimeAugmentation(flip=True))
+    mirrored = predict_scores(model, image.flip(-1)).flip(-1)
     torch.testing.assert_close(both, (single[1] + mirrored) / 2)
 
 
@@ -174,8 +178,8 @@ def test_scales_and_mirrors_are_averaged():
 @pytest.mark.parametrize(("window", "overlap"), [(16, 0), (16, 15), (24, 7), (64, 63)])
 def test_windows_do_not_matter_to_what_looks_at_single_pixels(size, window, overlap):
     model, image = stub(), photograph(*size)
-    in_windows = score(model, image, TestTimeAugmentation(window=window, overlap=overlap))
-    torch.testing.assert_close(in_windows, score(model, image))
+    in_windows = predict_scores(model, image, TestTimeAugmentation(window=window, overlap=overlap))
+    torch.testing.assert_close(in_windows, predict_scores(model, image))
 
 
 def score_of(probability):
@@ -195,7 +199,7 @@ def test_windows_fade_into_each_other():
     calls = []
     model.context.forward = by_window
     model.head = nn.Identity()
-    found = score(model, photograph(16, 40), TestTimeAugmentation(window=24, overlap=8))[0]
+    found = predict_scores(model, photograph(16, 40), TestTimeAugmentation(window=24, overlap=8))[0]
     assert len(calls) == 2
     assert (found[0, 0], found[0, -1]) == pytest.approx((1, 0), abs=1e-3)
     odds = score_of(found[0])  # blended where the network decides, before softmax
@@ -205,7 +209,7 @@ def test_windows_fade_into_each_other():
 @given(st.integers(1, 3000), st.integers(16, 600), st.data())
 def test_windows_cover_everything_with_the_asked_overlap(length, window, data):
     overlap = data.draw(st.integers(0, window - 1).filter(lambda o: length / (window - o) < 300))
-    found = list(slices(length, window, overlap))
+    found = list(evenly_spaced(length, window, overlap))
     assert found[0].start == 0
     assert found[-1].stop == length
     assert {w.stop - w.start for w in found} == {min(window, length)}
@@ -229,21 +233,21 @@ def test_windows_cover_everything_with_the_asked_overlap(length, window, data):
     ],
 )
 def test_what_is_no_photograph_is_refused(image):
-    with pytest.raises(ValueError, match=r"image has shape .* give uint8 \(3, H, W\)"):
-        score(stub(), image)
+    with pytest.raises(ValueError, match=r"image: shape .* uint8 .* \(3, H, W\) as a tensor"):
+        predict_scores(stub(), image)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scales": ()}, "scales are .*give numbers above 0, up to 8"),
-        ({"scales": (1, 0)}, "scales are"),
-        ({"scales": (9,)}, "scales are"),
-        ({"scales": (float("nan"),)}, "scales are"),
-        ({"scales": (1.0, float("nan"))}, "scales are"),
-        ({"window": 15}, "window is 15; give at least 16 pixels"),
-        ({"window": 32, "overlap": 32}, "overlap is 32 of a window of 32; give 0 to window - 1"),
-        ({"window": 32, "overlap": -1}, "overlap is -1"),
+        ({"scales": ()}, "scales: .*give numbers above 0, up to 8"),
+        ({"scales": (1, 0)}, "scales: "),
+        ({"scales": (9,)}, "scales: "),
+        ({"scales": (float("nan"),)}, "scales: "),
+        ({"scales": (1.0, float("nan"))}, "scales: "),
+        ({"window": 15}, "window: 15; give at least 16 pixels"),
+        ({"window": 32, "overlap": 32}, "overlap: 32 of a window of 32; give 0 to window - 1"),
+        ({"window": 32, "overlap": -1}, "overlap: -1"),
     ],
 )
 def test_ways_to_look_that_make_no_sense(options, message):

@@ -1,0 +1,115 @@
+"""Options that several commands share, described and read in one way."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaseg.cli.parser import Parser, positive
+from scaseg.errors import as_options, located
+from scaseg.io.model_folder import USUAL, find_model
+
+if TYPE_CHECKING:
+    from scaseg.inference.tta import TestTimeAugmentation
+    from scaseg.models.segmenter import Segmenter
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+PRECISIONS = ("32", "bf16", "16")
+# options that stand for a key of the recipe
+MACHINE_KEYS = {
+    "device": "machine.device",
+    "devices": "machine.devices",
+    "precision": "machine.precision",
+    "workers": "machine.workers",
+}
+
+
+def add_machine(parser: Parser) -> None:
+    """--device, --devices, --precision, --workers; the defaults are the recipe's."""
+    group = parser.add_argument_group("machine")
+    group.add_argument("--device", choices=DEVICES, help="what to compute on (auto)")
+    group.add_argument(
+        "--devices", type=positive, metavar="N", help="processes, one on each device (1)"
+    )
+    group.add_argument("--precision", choices=PRECISIONS, help="of activations (32)")
+    group.add_argument("--workers", metavar="N", help="loader processes (by the number of cores)")
+
+
+def add_max_pixels(parser: argparse._ActionsContainer) -> None:
+    """--max-pixels; the default is scaseg.data.decode.files.MAX_PIXELS."""
+    parser.add_argument(
+        "--max-pixels",
+        type=positive,
+        metavar="N",
+        help="larger images are refused before they are decoded (250 million)",
+    )
+
+
+def add_model(parser: argparse._ActionsContainer) -> None:
+    """--model, for commands that need no model of the user's own."""
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help=f"a run folder, one by save_pretrained, or {USUAL}: built in, and the default",
+    )
+
+
+def add_windows(group: argparse._ArgumentGroup) -> None:
+    """--window, --overlap, --context-scope."""
+    group.add_argument(
+        "--window",
+        type=positive,
+        metavar="N",
+        help="in sliding windows of N x N pixels: any size in bounded memory; 512 is usual",
+    )
+    group.add_argument(
+        "--overlap",
+        type=int,
+        metavar="N",
+        help="pixels shared by windows (64, or half a window); more where windows show",
+    )
+    group.add_argument(
+        "--context-scope",
+        choices=("window", "image"),
+        default="window",
+        help="with --window: context from each window alone, or, in a second pass, from all of "
+        "the image (%(default)s)",
+    )
+
+
+def read_tta(
+    options: argparse.Namespace, scales: tuple[float, ...], *, flip: bool
+) -> TestTimeAugmentation:
+    """Put test-time augmentation and the options of windows together."""
+    from scaseg.inference.tta import TestTimeAugmentation
+
+    with as_options():
+        return TestTimeAugmentation(
+            scales, flip, options.window, options.overlap, options.context_scope
+        )
+
+
+def find(option: str, folder: str | None) -> Path:
+    """Find a model's folder, without torch; errors name the option that it was given by."""
+    with located(option):
+        return find_model(folder)
+
+
+def load(option: str, folder: str | Path, device: str) -> Segmenter:
+    """Load a model onto a device; errors name the option that it was given by."""
+    from scaseg.models.build import load_model
+    from scaseg.system import choose_device
+
+    device = choose_device(device)
+    with located(option):
+        return load_model(folder).to(device)
+
+
+def print_notes(notes: Iterable[str], *, quiet: bool) -> None:
+    """Print lines for people, on stderr."""
+    if not quiet:
+        for note in notes:
+            print(note, file=sys.stderr)
