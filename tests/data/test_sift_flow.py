@@ -126,12 +126,12 @@ def test_hdf5_files_are_named(tmp_path):
         (
             lambda root: (root / "TestSet1.txt").write_text(f"{SCENES}\\gone.jpg"),
             "test",
-            "gone.jpg: no such photograph",
+            r"has no photograph that TestSet1.txt names \('gone'\)",
         ),
         (
             lambda root: (root / "SemanticLabels" / SCENES / "forest_for3.mat").unlink(),
             "train",
-            "forest_for3.mat: no such label map",
+            r"has no label map for a photograph \('forest_for3'\)",
         ),
         (lambda root: (root / "Images").rename(root / "Bilder"), "test", "Images.*no such folder"),
     ],

@@ -8,16 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.paired import (
-    INVALID,
-    Listing,
-    PairedDataset,
-    pair_by_stem,
-    read_list,
-    renumber,
-    require_split,
-    stems,
-)
+from scaseg.data.datasets import paired
+from scaseg.data.datasets.paired import INVALID, Listing, PairedDataset, find_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
@@ -85,11 +77,11 @@ class CocoStuff10k(PairedDataset):
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         images, labels, lists = root / "images", root / "annotations", root / "imageLists"
-        names = sorted(stems(images, ".jpg") | stems(labels, ".mat"))
+        names = sorted(find_files(images, ".jpg").keys() | find_files(labels, ".mat").keys())
         if split is not None:
-            require_split(lists, split, cls.splits(root))
-            names = read_list(lists / f"{split}.txt")
-        return pair_by_stem(names, images, labels, ".mat")
+            paired.require_split(lists, split, cls.splits(root))
+            names = paired.read_list(lists / f"{split}.txt")
+        return paired.pair_files(names, images, labels, [".mat"])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_label_map(path, "S", max_pixels=self.max_pixels)
@@ -97,17 +89,16 @@ class CocoStuff10k(PairedDataset):
         if self.by_id is BY_ID:
             unused = ", ".join(map(str, UNUSED))
             valid = f"ids 0 to 182 are known to version 1.1, 0 as unlabelled, but not {unused}"
-        return renumber(values, self.by_id, path, valid=valid, unlabelled=self.ignore_index)
+        return paired.renumber(values, self.by_id, path, valid=valid, unlabelled=self.ignore_index)
 
     @cached_property
     def by_id(self) -> NDArray[np.int32]:
         """The class of each id, in the version of these files."""
         folder = self.root / "annotations"  # all of it: a subset may hold only one torn file
-        for name in sorted(stems(folder, ".mat"))[:SCANNED]:
-            path = folder / f"{name}.mat"
+        for path, *_ in sorted(find_files(folder, ".mat").values())[:SCANNED]:
             try:
                 names = read_names(path)
-            except ValueError:
+            except UserError:
                 continue  # torn, which reading its labels will report, or without names
             if len(names) == len(USED) + 1 and names[0] == "unlabeled":
                 return BY_ID_1_0
@@ -140,15 +131,15 @@ class CocoStuff164k(PairedDataset):
     def find(cls, root: Path, split: str | None) -> Listing:
         splits = cls.splits(root)
         if split is not None or not splits:
-            require_split(root / "annotations", split or "train", splits)
+            paired.require_split(root / "annotations", split or "train", splits)
         found = Listing([], [])
         for part in splits if split is None else (split,):
             year, labels = f"{part}2017", root / "annotations" / f"{part}2017"
             at_root = not (root / "images" / year).is_dir() and (root / year).is_dir()
             images = root / year if at_root else root / "images" / year
-            maps = {name for name in stems(labels, ".png") if not name.endswith("TrainIds")}
-            names = sorted(maps | stems(images, ".jpg"))
-            listing = pair_by_stem(names, images, labels, ".png")
+            maps = {name for name in find_files(labels, ".png") if not name.endswith("TrainIds")}
+            names = sorted(maps | find_files(images, ".jpg").keys())
+            listing = paired.pair_files(names, images, labels, [".png"], listed_in="annotations")
             found.pairs.extend(listing.pairs)
             found.problems.extend(listing.problems)
         return found
@@ -156,4 +147,4 @@ class CocoStuff164k(PairedDataset):
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_labels(path, max_pixels=self.max_pixels)
         valid = "0 to 181 are ids less 1, unused ones left out, 255 unlabelled"
-        return renumber(values, BY_PIXEL, path, valid=valid, unlabelled=self.ignore_index)
+        return paired.renumber(values, BY_PIXEL, path, valid=valid, unlabelled=self.ignore_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.decode.image import image_size, read_image, read_labels
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image, read_labels
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
@@ -181,47 +182,72 @@ def require_split(place: Path, split: str, splits: Collection[str]) -> None:
         raise UserError(shown(place), f"has no split {split!r}", there)
 
 
-def read_list(path: Path) -> list[str]:
-    r"""Read the bare names of a list: `folder\name.jpg`, `name.jpg` and `name` are all name."""
+def read_list(path: Path, *, folders: bool = False) -> list[str]:
+    r"""Read the names of a list, one a line, without suffix; lines that start with # are comments.
+
+    Of `folder\name.jpg`, as lists made on Windows have it, `name` is left, or `folder/name` if
+    `folders` belong to the names.
+    """
     names = []
     for line in read_lines(path):
-        name = PurePosixPath(line.replace("\\", "/")).name  # lists made on Windows
-        names.append(name[: -len(".jpg")] if name.lower().endswith(".jpg") else name)
+        name = PurePosixPath(line.replace("\\", "/"))
+        if name.suffix.lower() in IMAGE_SUFFIXES:
+            name = name.with_suffix("")
+        if not line.startswith("#"):
+            names.append(str(name) if folders else name.name)
     if not names:
         raise UserError(shown(path), "names no photograph", "give one name a line")
     return names
 
 
-def stems(folder: Path, suffix: str) -> set[str]:
-    """Return the names of the files with a suffix, without it; none if there is no folder."""
-    if not folder.is_dir():
-        return set()
-    return {
-        path.name[: -len(suffix)]
-        for path in folder.iterdir()
-        # hidden files are a system's own, such as macOS's ._NAME.jpg
-        if path.name.endswith(suffix) and not path.name.startswith(".")
-    }
-
-
-def pair_by_stem(names: Iterable[str], images: Path, labels: Path, suffix: str) -> Listing:
-    """Pair images/NAME.jpg with labels/NAME.suffix, in the order of the names."""
-    for folder, end in ((images, ".jpg"), (labels, suffix)):
-        if not folder.is_dir():
-            raise UserError(shown(folder), "no such folder", f"it should hold the {end} files")
-    photographs, maps = stems(images, ".jpg"), stems(labels, suffix)
-    found = Listing([], [])
-    for name in names:
-        pair = FilePair(images / f"{name}.jpg", labels / f"{name}{suffix}", name)
-        if name not in photographs:
-            listed = "restore it, or take the name out of the list"
-            found.problems.append(UserError(shown(pair.image), "no such photograph", listed))
-        elif name not in maps:
-            again = "download it again"
-            found.problems.append(UserError(shown(pair.labels), "no such label map", again))
-        else:
-            found.pairs.append(pair)
+def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
+    """Find the files below a folder by name, their path below it without suffix."""
+    found: dict[str, list[Path]] = {}
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        below = Path(place).relative_to(folder).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        for file in sorted(files):
+            stem, suffix = os.path.splitext(file)
+            # hidden files are a system's own, such as macOS's ._NAME.jpg
+            if suffix.lower() in suffixes and not file.startswith("."):
+                found.setdefault(prefix + stem, []).append(Path(place, file))
     return found
+
+
+def pair_files(
+    names: Iterable[str] | None,
+    images: Path,
+    labels: Path,
+    label_suffixes: Sequence[str],
+    image_suffixes: Sequence[str] = (".jpg",),
+    listed_in: str = "the list",
+) -> Listing:
+    """Pair photographs and label maps of the same name, in the order of `names` (None: all)."""
+    for folder, what in ((images, "photographs"), (labels, "label maps")):
+        if not folder.is_dir():
+            raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
+    photographs, maps = find_files(images, *image_suffixes), find_files(labels, *label_suffixes)
+    if not photographs:
+        raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
+    pairs, problems = [], []
+    for first, *others in (*photographs.values(), *maps.values()):
+        what = f"{first.name} has the same name"
+        problems += [UserError(shown(other), what, "keep one of them") for other in others]
+    remedy = "add what is missing, or take the name out"
+    for name in sorted(photographs) if names is None else names:
+        if name not in photographs:
+            what = f"has no photograph that {listed_in} names"
+            problems.append(UserError(shown(images), what, remedy, repr(name)))
+        elif name in maps:
+            pairs.append(FilePair(photographs[name][0], maps[name][0], name))
+        elif (lossy := labels / f"{name}.jpg").is_file():
+            problem, png = "a JPEG label map", "its values are blurred, use PNG"
+            problems.append(UserError(shown(lossy), problem, png))
+        else:
+            what = "has no label map for a photograph"
+            problems.append(UserError(shown(labels), what, remedy, repr(name)))
+    return Listing(pairs, problems)
 
 
 def renumber(

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.paired import (
-    INVALID,
-    Listing,
-    PairedDataset,
-    pair_by_stem,
-    read_list,
-    renumber,
-    require_split,
-    stems,
-)
+from scaseg.data.datasets import paired
+from scaseg.data.datasets.paired import INVALID, Listing, PairedDataset, find_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
@@ -75,19 +68,17 @@ class PascalContext(PairedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        return tuple(split for split in ("train", "val") if _find_list(root, split))
+        return tuple(split for split in ("train", "val") if _find_lists(root, split))
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         voc = _find_voc(root)
         labels, suffix = _find_labels(root)
-        names = sorted(stems(labels, suffix))
+        names = sorted(find_files(labels, suffix))
         if split is not None:
-            require_split(voc / "ImageSets", split, cls.splits(root))
-            path = _find_list(root, split)
-            assert path is not None
-            names = read_list(path)
-        return pair_by_stem(names, voc / "JPEGImages", labels, suffix)
+            paired.require_split(voc / "ImageSets", split, cls.splits(root))
+            names = paired.read_list(_find_lists(root, split)[0])
+        return paired.pair_files(names, voc / "JPEGImages", labels, [suffix])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".mat":
@@ -98,7 +89,7 @@ class PascalContext(PairedDataset):
             valid = "1 to 59 are classes and 0 is unlabelled"
             if table[0] != IGNORE:
                 valid = "0 to 58 are classes and 255 is unlabelled"
-        return renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
+        return paired.renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
 
     @cached_property
     def by_pixel(self) -> NDArray[np.int32]:
@@ -115,15 +106,11 @@ class PascalContext(PairedDataset):
 
 
 def _counts_from_zero(folder: Path) -> bool:
-    for name in sorted(stems(folder, ".png"))[:SCANNED]:  # one file may have neither value
-        try:
-            values = read_labels(folder / f"{name}.png")
-        except ValueError:
-            continue  # reading its labels will report it
-        if (values == IGNORE).any():
-            return True
-        if (values == len(CLASSES)).any():
-            return False
+    for path, *_ in sorted(find_files(folder, ".png").values())[:SCANNED]:
+        with suppress(UserError):  # reading its labels will report it
+            values = read_labels(path)
+            if (values == IGNORE).any() or (values == len(CLASSES)).any():
+                return bool((values == IGNORE).any())
     raise UserError(
         shown(folder),
         "no PNG holds 255 or 59, so 0 may be a class or unlabelled",
@@ -143,9 +130,9 @@ def _find_voc(root: Path) -> Path:
     raise UserError(shown(root), "has no VOCdevkit/VOC2010/JPEGImages", "unpack VOC 2010 there")
 
 
-def _find_list(root: Path, split: str) -> Path | None:
+def _find_lists(root: Path, split: str) -> list[Path]:
     paths = (_find_voc(root) / "ImageSets" / name.format(split) for name in LISTS)
-    return next((path for path in paths if path.is_file()), None)
+    return [path for path in paths if path.is_file()]
 
 
 def _find_labels(root: Path) -> tuple[Path, str]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.paired import (
-    Listing,
-    PairedDataset,
-    pair_by_stem,
-    read_list,
-    renumber,
-    require_split,
-    stems,
-)
+from scaseg.data.datasets import paired
+from scaseg.data.datasets.paired import Listing, PairedDataset, find_files
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
@@ -57,28 +51,27 @@ class SiftFlow(PairedDataset):
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:
         labels = root / cls.folder / SCENES
-        for name in sorted(stems(labels, ".mat"))[:1]:
-            try:
-                found = read_names(labels / f"{name}.mat")
-            except ValueError:
-                break  # without names; or torn, which reading its labels will report
-            if len(found) == len(cls.default_classes):
-                return found
+        for path, *_ in sorted(find_files(labels, ".mat").values())[:1]:
+            with suppress(
+                UserError
+            ):  # without names; or torn, which reading its labels will report
+                if len(names := read_names(path)) == len(cls.default_classes):
+                    return names
         return cls.default_classes
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         images, labels = root / "Images" / SCENES, root / cls.folder / SCENES
-        everything = stems(images, ".jpg") - UNANNOTATED
+        everything = find_files(images, ".jpg").keys() - UNANNOTATED
         names = sorted(everything)
         if split is not None:
             path = root / TEST_LIST
             if not path.is_file():
                 raise UserError(shown(path), "no such file", "it separates test from train")
-            require_split(root, split, cls.splits(root))
-            test = [name for name in read_list(path) if name not in UNANNOTATED]
+            paired.require_split(root, split, cls.splits(root))
+            test = [name for name in paired.read_list(path) if name not in UNANNOTATED]
             names = test if split == "test" else sorted(everything.difference(test))
-        return pair_by_stem(names, images, labels, ".mat")
+        return paired.pair_files(names, images, labels, [".mat"], listed_in=TEST_LIST)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         count = len(self.default_classes)
@@ -86,7 +79,7 @@ class SiftFlow(PairedDataset):
         values = np.where(values == self.void, 0, values)
         table = np.array([IGNORE, *range(count)], np.int32)
         valid = f"0 is unlabelled and 1 to {count} are classes"
-        return renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
+        return paired.renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
 
 
 class SiftFlowGeo(SiftFlow):
