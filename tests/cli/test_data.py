@@ -130,7 +130,7 @@ def test_values_are_renamed(root, text, capsys):
         (["check"], "error: the following arguments are required: DIR; see scaseg data check"),
         (["prepare", "x", ".", "out"], "error: NAME: 'x'; give one of folder, "),
         (["prepare", "folder", "nowhere", "out"], "error: nowhere: no such folder; "),
-        (["prepare", "folder", ".", "out"], "error: out: lies inside the data set"),
+        (["prepare", "folder", ".", "out"], "error: out: lies inside the dataset"),
         ([], "error: the following arguments are required: COMMAND; see scaseg data --help"),
     ],
 )

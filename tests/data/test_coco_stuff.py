@@ -98,9 +98,9 @@ def test_what_is_missing_is_named(tmp_path):
         CocoStuff10k(tmp_path, "val")
     label_map = tmp_path / "annotations" / "COCO_train2014_000000000049.mat"
     label_map.unlink()
-    with pytest.raises(ValueError, match=r"annotations: has no label map for a photograph .*000049"):
+    with pytest.raises(ValueError, match=r"annotations: has no label map for a .*000049"):
         CocoStuff10k(tmp_path, "train")
-    with pytest.raises(ValueError, match=r"annotations: has no label map for a photograph .*000049"):
+    with pytest.raises(ValueError, match=r"annotations: has no label map for a .*000049"):
         CocoStuff10k(tmp_path)
     assert len(CocoStuff10k(tmp_path, "train", strict=False).problems) == 1
     with pytest.raises(ValueError, match=r"000049.mat: no such file"):

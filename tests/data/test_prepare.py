@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from scaseg.cli import main
 from scaseg.data.datasets.coco_stuff import CocoStuff10k, CocoStuff164k
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.pascal_context import PascalContext
 from scaseg.data.datasets.sift_flow import SiftFlow, SiftFlowGeo
-from scaseg.data.prepare import MARKER, prepare
+from scaseg.data.prepare import MARKER, IncompleteError, prepare
+from scaseg.io.atomic import LEFTOVER
 from tests.data import replicas
 from tests.data.replicas import SCENES
 
@@ -70,7 +72,7 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path, source):
     with pytest.raises(KeyboardInterrupt):
         prepare(SiftFlow, source, ours, workers=1, progress=interrupt)
     assert not any((ours / name).exists() for name in LISTS)
-    assert not [name for name in files(ours) if "partial" in name]
+    assert not [name for name in files(ours) if name.endswith(".part")]
     kept = {name: (ours / name).stat().st_mtime_ns for name in files(ours)}
     assert "images/coast_bea1.jpg" in kept
     result = prepare(SiftFlow, source, ours)
@@ -105,10 +107,10 @@ def test_files_that_are_not_whole_are_written_again(tmp_path, source, name, spoi
         (ours / name).unlink()
     else:
         (ours / name).write_bytes(whole[:-3] if spoil == "short" else b"")
-    (ours / "labels" / ".coast_bea1.png.partial").write_bytes(b"left by kill -9")
+    (ours / "labels" / f"{LEFTOVER}machine-1-0.part").write_bytes(b"left by kill -9")
     assert prepare(SiftFlow, source, ours)[1:] == (1, 2)
     assert (ours / name).read_bytes() == whole
-    assert not (ours / "labels" / ".coast_bea1.png.partial").exists()
+    assert not [name for name in files(ours) if name.endswith(".part")]
 
 
 def test_nothing_is_seen_half_written(tmp_path, source, monkeypatch):
@@ -138,31 +140,32 @@ def test_all_faults_are_listed_and_no_lists_are_written(tmp_path, source):
     (labels / "street_par6.mat").unlink()
     for name in ("coast_bea1", "street_par6"):
         (ours / "labels" / f"{name}.png").unlink()
-    with pytest.raises(ValueError, match="official: ") as refused:
-        prepare(SiftFlow, source, ours)
-    first, *faults = str(refused.value).splitlines()
-    assert "3 problems" in first  # test, of one pair, has none left
+    with pytest.raises(IncompleteError, match="official: 3 problems") as refused:
+        prepare(SiftFlow, source, ours)  # test, of one pair, has none left
+    faults = [str(problem) for problem in refused.value.problems]
     assert sum("coast_bea1.mat" in fault for fault in faults) == 1
     assert sum("street_par6" in fault for fault in faults) == 1
     assert not any((ours / name).exists() for name in LISTS)
 
 
-def test_only_the_first_faults_are_shown(tmp_path):
+def test_only_the_first_faults_are_shown(tmp_path, capsys):
     source = replicas.coco_stuff_164k(tmp_path / "official")
     for number in range(30):
         replicas.photograph(source / "images" / "train2017" / f"{1000 + number:012}.jpg")
-    with pytest.raises(ValueError, match="30 problems") as refused:
-        prepare(CocoStuff164k, source, tmp_path / "ours")
-    lines = str(refused.value).splitlines()
-    assert (len(lines), lines[-1]) == (22, "and 10 more")
+    with pytest.raises(SystemExit, match="1"):
+        main(["data", "prepare", "coco_stuff_164k", str(source), str(tmp_path / "ours")])
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert (len(lines), lines[-1]) == (21, "and 10 more")
+    assert f"error: {source}: 30 problems; " in printed.err
     assert (tmp_path / "ours" / "labels" / "000000000139.png").is_file()  # the others are done
 
 
 def test_folders_of_others_are_refused(tmp_path, source):
     ours = tmp_path / "ours"
-    with pytest.raises(ValueError, match="lies inside the data set"):
+    with pytest.raises(ValueError, match="lies inside the dataset"):
         prepare(SiftFlow, source, source / "prepared")
-    with pytest.raises(ValueError, match="lies inside the data set"):
+    with pytest.raises(ValueError, match="lies inside the dataset"):
         prepare(SiftFlow, source, tmp_path / "elsewhere" / ".." / "official")
     with pytest.raises(ValueError, match="nowhere: no such folder"):
         prepare(SiftFlow, tmp_path / "nowhere", ours)
@@ -204,8 +207,9 @@ def test_a_data_set_without_splits_or_classes(tmp_path):
     assert [sample.name for sample in FolderDataset(ours)] == ["a", "sub/b"]
     replicas.png(source / "labels" / "a.png", [[0, 1, 300]] * 2, np.uint16)
     (ours / "labels" / "a.png").unlink()
-    with pytest.raises(ValueError, match=r"a.png: holds 0 to 300; 8 bits hold 0 to 255"):
+    with pytest.raises(IncompleteError, match=r"plain: 1 problems") as refused:
         prepare(FolderDataset, source, ours)
+    assert "a.jpg: has labels from 0 to 300; 8 bits hold 0 to 255" in str(refused.value.problems[0])
 
 
 def test_a_full_disk_ends_it(tmp_path, source, monkeypatch):

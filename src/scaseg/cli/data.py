@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
 CHECK_KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
+SHOWN = 20  # problems that `prepare` lists
 
 
 def add_data(add: Callable[..., Parser]) -> None:
@@ -190,19 +191,18 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
     except ValueError as fault:
         parser.error(str(fault))
 
-    from scaseg.data.prepare import prepare
+    from scaseg.data.prepare import IncompleteError, prepare
     from scaseg.progress import progress_bar
 
     workers = {} if options.workers is None else {"workers": options.workers}
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
             written = prepare(dataset, source, destination, progress=progress, **workers)
-    except ValueError as fault:
-        first, *problems = str(fault).split("\n")
-        if not problems:
-            parser.error(first)
-        _print("\n".join(problems))  # of single files: found at work, and all others are done
-        parser.fail(1, first)
+    except IncompleteError as error:
+        _print("\n".join(map(str, error.problems[:SHOWN])))
+        if len(error.problems) > SHOWN:
+            _print(f"and {len(error.problems) - SHOWN} more")
+        raise
     except OSError as fault:  # a full disk, a folder that may not be written to
         if not destination.exists():
             parser.error(str(not_writable("DST", destination, fault)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from scaseg.data.sample import Sample
+from scaseg.errors import UserError
 
 
 class SegmentationDataset(ABC):
@@ -19,6 +20,12 @@ class SegmentationDataset(ABC):
     classes: tuple[str, ...] | None
     palette: tuple[tuple[int, int, int], ...] | None = None
     root: Path | None
+    problems: Sequence[UserError] = ()  # what is missing
+
+    @classmethod
+    @abstractmethod
+    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
+        """Open every split, or all samples (None) where there is none, whatever is missing."""
 
     @property
     @abstractmethod
@@ -27,6 +34,10 @@ class SegmentationDataset(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Sample: ...
+
+    def image_path(self, index: int) -> Path | None:
+        """Return the file of an image, or None if it is generated."""
+        return None
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> Self:

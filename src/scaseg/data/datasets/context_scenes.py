@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Self
@@ -26,6 +25,7 @@ class ContextScenes(SegmentationDataset):
 
     classes: tuple[str, ...]
     root: Path | None = None
+    draw: Callable[[np.random.Generator, int, int], Scene]
 
     def __init__(self, split: str | None = None) -> None:
         if split is not None and split not in SPLITS:
@@ -38,20 +38,18 @@ class ContextScenes(SegmentationDataset):
         """Return the names of the splits, wherever one looks for them."""
         return tuple(SPLITS)
 
-    @abstractmethod
-    def draw(self, random: np.random.Generator) -> Scene:
-        """Draw one scene of HEIGHT x WIDTH."""
+    @classmethod
+    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
+        return {split: cls(split) for split in SPLITS}
 
     @property
     def names(self) -> Sequence[str]:
         return [f"{split}-{index:04d}" for split, index in self.scenes]
 
-    def __len__(self) -> int:
-        return len(self.scenes)
-
     def __getitem__(self, index: int) -> Sample:
         split, number = self.scenes[index]
-        image, labels = self.draw(np.random.default_rng([list(SPLITS).index(split), number]))
+        random = np.random.default_rng([list(SPLITS).index(split), number])
+        image, labels = self.draw(random, HEIGHT, WIDTH)
         return Sample(image, labels, f"{split}-{number:04d}")
 
     def subset(self, indices: Iterable[int]) -> Self:
@@ -69,18 +67,12 @@ class ContextScenes(SegmentationDataset):
 class ContextScenesGlobal(ContextScenes):
     """Generated: sand is desert, beach, oasis or camp; of many things on it the clearest tells."""
 
-    classes = mirage.CLASSES
-    palette = mirage.PALETTE
-
-    def draw(self, random: np.random.Generator) -> Scene:
-        return mirage.draw(random, HEIGHT, WIDTH)
+    classes, palette = mirage.CLASSES, mirage.PALETTE
+    draw = staticmethod(mirage.draw)
 
 
 class ContextScenesSelective(ContextScenes):
     """Generated: a map's fields in patterns; what each means, its sign in the legend tells."""
 
-    classes = legend.CLASSES
-    palette = legend.PALETTE
-
-    def draw(self, random: np.random.Generator) -> Scene:
-        return legend.draw(random, HEIGHT, WIDTH)
+    classes, palette = legend.CLASSES, legend.PALETTE
+    draw = staticmethod(legend.draw)

@@ -44,6 +44,10 @@ class FolderDataset(PairedDataset):
             images, labels = root / "img_dir" / (split or ""), root / "ann_dir" / (split or "")
         elif split is not None:
             names = _read_split(root, split)
+        for folder in (images, labels):
+            if not folder.is_dir():
+                forms = "give images/ and labels/, or img_dir/ and ann_dir/"
+                raise UserError(shown(folder), "no such folder", forms)
         listed_in = f"{split}.txt"
         return pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
 

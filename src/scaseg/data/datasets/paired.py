@@ -85,6 +85,11 @@ class PairedDataset(SegmentationDataset):
             raise UserError(shown(self.root), f"the split {split} has no photograph")
 
     @classmethod
+    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
+        assert root is not None  # only generated datasets have none
+        return {split: cls(root, split, strict=False) for split in cls.splits(root) or (None,)}
+
+    @classmethod
     @abstractmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         """Return the names of the splits; none if all pairs are one set."""
@@ -102,6 +107,9 @@ class PairedDataset(SegmentationDataset):
     def read_values(self, path: Path) -> NDArray[np.int32]:
         """Read a label map as stored: (H, W) whole numbers, ignore_index for unlabelled."""
         return read_labels(path, max_pixels=self.max_pixels)
+
+    def image_path(self, index: int) -> Path:
+        return self.pairs[index].image
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
