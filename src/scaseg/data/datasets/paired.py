@@ -215,7 +215,7 @@ def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
         folders.sort()
         below = Path(place).relative_to(folder).as_posix()
         prefix = "" if below == "." else f"{below}/"
-        for file in sorted(files):
+        for file in sorted([*files, *folders]):  # a folder called a.png will be refused
             stem, suffix = os.path.splitext(file)
             # hidden files are a system's own, such as macOS's ._NAME.jpg
             if suffix.lower() in suffixes and not file.startswith("."):
