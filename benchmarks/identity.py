@@ -26,6 +26,7 @@ from torch import Tensor
 import scaseg
 from scaseg.config.run import DataConfig
 from scaseg.data.build import build_dataset
+from scaseg.data.sample import normalize
 from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.io.table import write_rows
 from scaseg.models.segmenter import Segmenter
@@ -39,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sigmoid": {},
 }
 # features (1, C, h, w), or with a backbone that learns pixels (1, 3, H, W); labels of the neurons
-Photograph = tuple[Tensor, Tensor]
+Example = tuple[Tensor, Tensor]
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--frozen", action="store_true")
     options = parser.parse_args()
-    photographs, classes = read(options.data, options.weights, frozen=options.frozen)
+    examples, classes = read(options.data, options.weights, frozen=options.frozen)
     rows = []
     for name, settings in VARIANTS.items():
         for seed in range(options.seeds):
@@ -65,7 +66,7 @@ def main() -> None:
                 backbone_weights=options.weights,
                 **settings,
             )
-            row |= trained(model, photographs, seed, options.steps, frozen=options.frozen)
+            row |= trained(model, examples, seed, options.steps, frozen=options.frozen)
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
             if options.out is not None:
@@ -73,7 +74,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Photograph], tuple[str, ...]]:
+def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Example], tuple[str, ...]]:
     """The first photographs, or what VGG16 sees of them, and the labels of its neurons."""
     samples = build_dataset(DataConfig(root=data), "train")
     assert samples.classes is not None
@@ -81,7 +82,7 @@ def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Photograph], tu
     found = []
     for index in range(min(TRAINED + KEPT, len(samples))):
         sample = ResizeToFit(SIZE, SIZE)(samples[index], generator(0, 0, index))
-        example = scaseg.data.normalize(sample, model.config.mean, model.config.std)
+        example = normalize(sample, model.config.mean, model.config.std)
         pixels = example.image.unsqueeze(0)
         height, width = (side // 8 for side in pixels.shape[-2:])
         labels = example.labels[4::8, 4::8][:height, :width]  # of the pixel in a neuron's middle
@@ -91,7 +92,7 @@ def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Photograph], tu
 
 
 def trained(
-    model: Segmenter, photographs: list[Photograph], seed: int, steps: int, *, frozen: bool
+    model: Segmenter, examples: list[Example], seed: int, steps: int, *, frozen: bool
 ) -> dict[str, Any]:
     """Train, and say how that went."""
     model.train()
@@ -109,7 +110,7 @@ def trained(
         chosen = torch.randint(0, TRAINED, (BATCH,), generator=draws).tolist()
         loss = torch.zeros(())
         for index in chosen:  # one by one: their sizes differ
-            seen, labels = look(model, photographs[index])
+            seen, labels = features(model, examples[index])
             nearest = min(nearest, margin(model, seen.detach()))
             loss = loss + F.cross_entropy(scores(model, seen), labels, ignore_index=255) / BATCH
         if not math.isfinite(loss.item()):
@@ -125,14 +126,14 @@ def trained(
         "nearest_to_the_pole": nearest,
         "largest_gradient": steepest,
         "loss": None if ended else loss.item(),
-        "accuracy": None if ended else accuracy(model, photographs[TRAINED:]),
+        "accuracy": None if ended else accuracy(model, examples[TRAINED:]),
     }
 
 
-def look(model: Segmenter, photograph: Photograph) -> Photograph:
-    """The features and labels of a photograph, whichever of the two was read."""
-    seen, labels = photograph
-    return (model.backbone(seen, None)[0] if seen.shape[1] == 3 else seen), labels
+def features(model: Segmenter, example: Example) -> Example:
+    """The features and labels of a photograph: `read` gives features, or pixels."""
+    image, labels = example
+    return (model.backbone(image, None)[0] if image.shape[1] == 3 else image), labels
 
 
 def scores(model: Segmenter, seen: Tensor) -> Tensor:
@@ -152,12 +153,12 @@ def margin(model: Segmenter, seen: Tensor) -> float:
 
 
 @torch.no_grad()
-def accuracy(model: Segmenter, photographs: list[Photograph]) -> float:
+def accuracy(model: Segmenter, examples: list[Example]) -> float:
     """Per cent of the labelled neurons that are right."""
     model.eval()
     right = counted = 0
-    for photograph in photographs:
-        seen, labels = look(model, photograph)
+    for example in examples:
+        seen, labels = features(model, example)
         known = labels != 255
         right += int((scores(model, seen).argmax(1) == labels)[known].sum())
         counted += int(known.sum())

@@ -61,10 +61,13 @@ def test_options_of_others():
             {"mask": torch.ones(2, 24, 24, dtype=torch.bool)},
             r"mask: shape \(2, 24, 24\); .* \(2, 3, 3\): .* resized to the feature map",
         ),
-        ({"coefficients": torch.rand(2, 8, 9)}, "coefficients: 8 rows, but x has 9 neurons"),
+        (
+            {"coefficients": torch.rand(2, 8, 9)},
+            r"coefficients: shape \(2, 8, 9\); .* \(B, 9, source\)",
+        ),
         (
             {"coefficients": torch.rand(1, 1, 6), "source": torch.randn(2, 4, 2, 3)},
-            "coefficients: 1 rows, but x has 9 neurons; give one row for each neuron of x",
+            r"coefficients: shape \(1, 1, 6\); .* \(B, 9, source\): a row for each neuron of x",
         ),
     ],
 )

@@ -12,11 +12,13 @@ from scaseg.ops.reference import reference_context
 ACTIVATION_NAMES = tuple(ACTIVATIONS)
 SMOOTH = ("sigmoid", "softplus")
 EXACT = ("identity", "exp", "relu")
+ARGUMENTS = ("values", "target_score", "source_score", "channel_weight")
+NAMES = ("context", *(f"grad {name}" for name in ARGUMENTS))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: everything but the backend."""
+    """Arguments of selective_context, all but the backend, and a gradient of the result."""
 
     values: Tensor
     target_score: Tensor
@@ -28,8 +30,8 @@ class Case:
     source_mask: Tensor | None = None
 
     def to(self, dtype: torch.dtype) -> "Case":
-        names = ("values", "target_score", "source_score", "channel_weight", "grad")
-        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
+        changed = {name: getattr(self, name).to(dtype) for name in (*ARGUMENTS, "grad")}
+        return replace(self, **changed)
 
     def options(self) -> dict[str, object]:
         return {
@@ -37,6 +39,11 @@ class Case:
             "exclude_self": self.exclude_self,
             "source_mask": self.source_mask,
         }
+
+    def context(self, backend: str, **changes: object) -> Tensor:
+        """Compute the context, some arguments changed."""
+        arguments = {name: getattr(self, name) for name in ARGUMENTS} | self.options() | changes
+        return selective_context(**arguments, backend=backend)
 
 
 def random_case(
@@ -51,7 +58,7 @@ def random_case(
     activation: str = "sigmoid",
     dtype: torch.dtype = torch.float64,
 ) -> Case:
-    """Draw a problem; `targets` makes the targets another set than the n sources."""
+    """Draw a case; `targets` makes the targets another set than the n sources."""
     rows = n if targets is None else targets
     shape = (channels,) if channels > 1 else ()
     return Case(
@@ -66,26 +73,15 @@ def random_case(
     ).to(dtype)
 
 
-NAMES = ("context", "grad values", "grad target_score", "grad source_score", "grad channel_weight")
-
-
 def outputs_and_grads(case: Case, backend: str, **options: object) -> dict[str, Tensor]:
     """Run one backend ("reference" included) forward and backward."""
-    leaves = [
-        tensor.detach().clone().requires_grad_()
-        for tensor in (
-            case.values,
-            case.target_score,
-            case.source_score,
-            case.channel_weight,
-        )
-    ]
-    arguments = {**case.options(), "channel_weight": leaves[3]}
+    given = {name: getattr(case, name) for name in ARGUMENTS}
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in given.items()}
     if backend == "reference":
-        context = reference_context(*leaves[:3], **arguments)
+        context = reference_context(**leaves, **case.options())
     else:
-        context = selective_context(*leaves[:3], **arguments, backend=backend, **options)
-    grads = torch.autograd.grad(context, leaves, case.grad)
+        context = case.context(backend, **leaves, **options)
+    grads = torch.autograd.grad(context, list(leaves.values()), case.grad)
     return dict(zip(NAMES, (context.detach(), *grads), strict=True))
 
 

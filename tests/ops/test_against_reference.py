@@ -1,6 +1,7 @@
 """dense and linear give the reference's values and every gradient of it, in float64."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,6 @@ from tests.ops.cases import (
     ACTIVATION_NAMES,
     EXACT,
     SMOOTH,
-    Case,
     assert_agree,
     outputs_and_grads,
     random_case,
@@ -72,13 +72,8 @@ def test_exact_forms_do_not_interpolate(activation):
 def test_single_channel_may_be_given_with_or_without_its_axis():
     case = random_case(63)
     flat = outputs_and_grads(case, "linear")
-    wide = Case(
-        **{
-            **case.__dict__,
-            "target_score": case.target_score.unsqueeze(-1),
-            "source_score": case.source_score.unsqueeze(-1),
-        }
-    )
+    scores = {name: getattr(case, name).unsqueeze(-1) for name in ("target_score", "source_score")}
+    wide = replace(case, **scores)
     for name, tensor in outputs_and_grads(wide, "linear").items():
         assert torch.equal(tensor.reshape(flat[name].shape), flat[name]), name
 
@@ -86,12 +81,7 @@ def test_single_channel_may_be_given_with_or_without_its_axis():
 @pytest.mark.parametrize("backend", ["dense", "linear"])
 def test_scores_of_another_dtype_than_values(backend):
     """Autocast gives bfloat16 values and float32 scores: the result follows the values."""
-    from scaseg import selective_context
-
     case = random_case(300, dtype=torch.float32)
-    expected = selective_context(case.values, case.target_score, case.source_score, backend=backend)
-    found = selective_context(
-        case.values.bfloat16(), case.target_score, case.source_score, backend=backend
-    )
+    found = case.context(backend, values=case.values.bfloat16())
     assert found.dtype == torch.bfloat16
-    assert relative_error(found, expected) < 2**-7
+    assert relative_error(found, case.context(backend)) < 2**-7

@@ -3,24 +3,14 @@
 import pytest
 from torch.autograd import gradcheck, gradgradcheck
 
-from scaseg.ops.dispatch import selective_context
-from tests.ops.cases import ACTIVATION_NAMES, EXACT, random_case
+from tests.ops.cases import ACTIVATION_NAMES, ARGUMENTS, EXACT, random_case
 
 
 def as_function(case, backend, **options):
-    def function(values, target_score, source_score, channel_weight):
-        return selective_context(
-            values,
-            target_score,
-            source_score,
-            **case.options(),
-            channel_weight=channel_weight,
-            backend=backend,
-            **options,
-        )
+    def function(*leaves):
+        return case.context(backend, **dict(zip(ARGUMENTS, leaves, strict=True)), **options)
 
-    leaves = (case.values, case.target_score, case.source_score, case.channel_weight)
-    return function, [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    return function, [getattr(case, name).clone().requires_grad_() for name in ARGUMENTS]
 
 
 def away_from_zero_sums(case):

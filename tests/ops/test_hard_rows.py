@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scaseg.ops.dense import GUARD, reciprocal
-from scaseg.ops.dispatch import aggregate, selective_context
+from scaseg.ops.dispatch import aggregate
 from tests.ops.cases import (
     ACTIVATION_NAMES,
     SMOOTH,
@@ -138,14 +138,7 @@ def test_the_guard_changes_nothing_where_sums_are_safe():
     assert 90 < safe.sum() <= 101
     literal = (a @ case.values) / total
     for backend in ("dense", "linear"):
-        found = selective_context(
-            case.values,
-            case.target_score,
-            case.source_score,
-            activation="identity",
-            backend=backend,
-        )
-        assert relative_error(found[safe], literal[safe]) < 1e-10
+        assert relative_error(case.context(backend)[safe], literal[safe]) < 1e-10
 
 
 def test_the_guard_limits_a_matrix_of_the_users():
@@ -202,30 +195,15 @@ def test_what_is_masked_does_not_matter_at_all(backend, activation):
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
 def test_a_padded_batch_gives_what_single_images_give(activation):
     small, large = (random_case(n, activation=activation) for n in (90, 130))
-    padded = [
-        torch.cat([getattr(small, name), 99 * torch.ones_like(getattr(large, name)[:, :40])], 1)
-        for name in ("values", "target_score", "source_score")
-    ]
+    batch = {}
+    for name in ("values", "target_score", "source_score"):
+        one, other = getattr(small, name), getattr(large, name)
+        batch[name] = torch.cat([torch.cat([one, torch.full_like(other[:, :40], 99)], 1), other])
     mask = torch.ones(2, 130, dtype=torch.bool)
     mask[0, 90:] = False
-    together = selective_context(
-        *(
-            torch.cat([pad, getattr(large, name)])
-            for pad, name in zip(padded, ("values", "target_score", "source_score"), strict=True)
-        ),
-        activation=activation,
-        source_mask=mask,
-        backend="linear",
-    )
+    together = large.context("linear", **batch, source_mask=mask)
     for image, case in ((together[:1, :90], small), (together[1:], large)):
-        alone = selective_context(
-            case.values,
-            case.target_score,
-            case.source_score,
-            activation=activation,
-            backend="linear",
-        )
-        torch.testing.assert_close(image, alone, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(image, case.context("linear"), rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("backend", ["dense", "linear"])
@@ -326,16 +304,10 @@ def test_a_promise_is_about_what_counts():
     case.source_score[~case.source_mask] = 99
     case.target_score.clamp_(-5.3, 5.3)
     case.target_score[0, 0] = 5.3  # 5.3125 in bfloat16
-    selective_context(
-        case.values,
-        case.target_score,
-        case.source_score,
-        source_mask=case.source_mask,
-        score_bound=5.3,
-    )
+    case.context("auto", score_bound=5.3)
     case.target_score[0, 1] = torch.nan  # must not hide what the sources do
     with pytest.raises(ValueError, match="source_score: reaches 99"):
-        selective_context(case.values, case.target_score, case.source_score, score_bound=5.3)
+        case.context("auto", source_mask=None, score_bound=5.3)
 
 
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
@@ -344,10 +316,8 @@ def test_torch_func(activation):
     case = random_case(400, activation=activation)
 
     def loss(values, target_score, source_score):
-        context = selective_context(
-            values, target_score, source_score, activation=activation, backend="linear"
-        )
-        return (context * case.grad).sum()
+        scores = {"target_score": target_score, "source_score": source_score}
+        return (case.context("linear", values=values, **scores) * case.grad).sum()
 
     found = torch.func.grad(loss, argnums=(0, 1, 2))(
         case.values, case.target_score, case.source_score

@@ -4,7 +4,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.ops.dispatch import selective_context
 from tests.ops.cases import ACTIVATION_NAMES, random_case
 
 activations = st.sampled_from(ACTIVATION_NAMES)
@@ -20,24 +19,11 @@ def draw(seed, n, scale, activation, channels, **options):
     return random_case(n, batch=2, scale=scale, activation=activation, channels=channels, **options)
 
 
-def context(case, backend, **changes):
-    arguments = {
-        "values": case.values,
-        "target_score": case.target_score,
-        "source_score": case.source_score,
-        "channel_weight": case.channel_weight,
-        **case.options(),
-        **changes,
-    }
-    return selective_context(**arguments, backend=backend)
-
-
 @given(seeds, sizes, scales, activations, channels, backends)
 def test_permuting_neurons_permutes_the_context(seed, n, scale, activation, channels, backend):
     case = draw(seed, n, scale, activation, channels)
     order = torch.randperm(n)
-    permuted = context(
-        case,
+    permuted = case.context(
         backend,
         values=case.values[:, order],
         target_score=case.target_score[:, order],
@@ -45,7 +31,7 @@ def test_permuting_neurons_permutes_the_context(seed, n, scale, activation, chan
     )
     # identity rows that nearly cancel magnify rounding by up to 1 / GUARD
     loose = 1e-6 if activation == "identity" else 1e-8
-    torch.testing.assert_close(permuted, context(case, backend)[:, order], rtol=loose, atol=loose)
+    torch.testing.assert_close(permuted, case.context(backend)[:, order], rtol=loose, atol=loose)
 
 
 @given(
@@ -61,7 +47,7 @@ def test_a_mean_stays_within_what_it_averages(
     seed, n, scale, activation, channels, backend, masked
 ):
     case = draw(seed, n, scale, activation, channels, masked=masked)
-    result = context(case, backend)
+    result = case.context(backend)
     counts = ~torch.eye(n, dtype=torch.bool).expand(2, n, n)
     if masked:
         counts = counts & case.source_mask.unsqueeze(1)
@@ -77,8 +63,8 @@ def test_a_mean_stays_within_what_it_averages(
 @given(seeds, sizes, scales, channels, backends, st.floats(-500, 500))
 def test_exp_does_not_see_a_constant_added_to_a_target(seed, n, scale, channels, backend, constant):
     case = draw(seed, n, scale, "exp", channels)
-    shifted = context(case, backend, target_score=case.target_score + constant)
-    torch.testing.assert_close(shifted, context(case, backend), rtol=1e-8, atol=1e-8)
+    shifted = case.context(backend, target_score=case.target_score + constant)
+    torch.testing.assert_close(shifted, case.context(backend), rtol=1e-8, atol=1e-8)
 
 
 @given(seeds, sizes, scales, activations, channels, backends)
@@ -88,10 +74,10 @@ def test_scaling_and_shifting_values(seed, n, scale, activation, channels, backe
     if activation == "identity":
         case.target_score.abs_()  # positive sums: the guard is tested elsewhere
         case.source_score.abs_()
-    result = context(case, backend)
+    result = case.context(backend)
     heard = ~(result == 0).all(-1, keepdim=True)
     expected = torch.where(heard, 3 * result - 2, 0.0)
-    found = torch.where(heard, context(case, backend, values=3 * case.values - 2), 0.0)
+    found = torch.where(heard, case.context(backend, values=3 * case.values - 2), 0.0)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
@@ -102,6 +88,6 @@ def test_every_neuron_ranks_the_sources_alike(seed, n, scale, activation, backen
     case.target_score.abs_()
     case.source_score.abs_()  # positive row sums: a literal negative sum reverses the order
     one_hot = torch.eye(n, dtype=torch.float64).expand(2, n, n)
-    shares = context(case, backend, values=one_hot)  # (2, 5, n): the weights themselves
+    shares = case.context(backend, values=one_hot)  # (2, 5, n): the weights themselves
     order = case.source_score.argsort(-1).unsqueeze(1).expand(-1, 5, -1)
     assert (shares.gather(-1, order).diff(dim=-1) >= -1e-8).all()

@@ -23,7 +23,7 @@ class Context(nn.Module, ABC):
     """h_i = W_d x_i + context of neuron i: (B, C, H, W) -> (B, M, H, W).
 
     A subclass computes the context of all targets (`target_context`). Where that is a weighted
-    mean of the values W_c x_j, it also tells the weights (`coefficient_rows`), which
+    mean of the values W_c x_j, it also returns the weights (`coefficient_rows`), which
     `coefficients` and `dependency_map` show. Where it follows from a few sums over all sources
     (`streamed_sums`), an image may be gone through in windows.
 
@@ -84,10 +84,10 @@ class Context(nn.Module, ABC):
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of the neurons of x (B, C, H, W) as targets and as sources.
 
-        -> (B, n, R) each, for `streamed_sums`. Here R = 0: coefficients depend on no score.
+        -> (B, n, R) each, for `streamed_sums`; here 0.
         """
-        nothing = x.new_zeros(x.shape[0], x.shape[-2] * x.shape[-1], 0)
-        return nothing, nothing
+        zeros = x.new_zeros(x.shape[0], x.shape[-2] * x.shape[-1], 1)
+        return zeros, zeros
 
     def values(self, x: Tensor) -> Tensor:
         """Return the context features W_c x_j of a map: (B, C, H, W) -> (B, n, M)."""
@@ -127,13 +127,8 @@ class Context(nn.Module, ABC):
                 source = source.masked_fill(hidden, 0)
         if coefficients is None:
             return self.combine(x, self.target_context(x, source, source_mask))
-        neurons = x.shape[-2] * x.shape[-1]
-        if coefficients.dim() == 3 and coefficients.shape[1] != neurons:
-            raise UserError(
-                "coefficients",
-                f"{coefficients.shape[1]} rows, but x has {neurons} neurons",
-                "give one row for each neuron of x",
-            )
+        neurons, hint = x.shape[-2] * x.shape[-1], "a row for each neuron of x"
+        check_tensor("coefficients", coefficients, "B", neurons, "source", hint=hint)
         context = aggregate(
             self.values(x if source is None else source),
             coefficients,
@@ -155,7 +150,16 @@ class Context(nn.Module, ABC):
         source_mask = self._check(x, source, mask)
         there = x if source is None else source
         targets, sources = (side.shape[-2] * side.shape[-1] for side in (x, there))
-        _check_memory(x, targets, sources)
+        needed = max(4, x.element_size()) * x.shape[0] * targets * sources
+        free = available_memory(x.device)
+        # scores, coefficients and masks stand side by side while the matrix is made
+        if free is not None and 3 * needed > free:
+            raise UserError(
+                "x",
+                f"{x.shape[0]} x {targets} x {sources} coefficients take {in_words(needed)} and as "
+                f"much again twice to make, but {in_words(free)} are free on {x.device}",
+                "use dependency_map for single neurons, or a smaller map",
+            )
         everyone = torch.arange(targets, device=x.device)
         rows = self.coefficient_rows(x, source, everyone, source_mask)
         if source is None and self.exclude_self:
@@ -234,16 +238,3 @@ def not_streamed(name: str) -> UserError:
         "use window, or a model with context none, average, or sca with activation exp, "
         "identity, or sigmoid or softplus with a score_bound",
     )
-
-
-def _check_memory(x: Tensor, targets: int, sources: int) -> None:
-    needed = max(4, x.element_size()) * x.shape[0] * targets * sources
-    available = available_memory(x.device)
-    # scores, coefficients and masks stand side by side while the matrix is made
-    if available is not None and 3 * needed > available:
-        raise UserError(
-            "x",
-            f"{x.shape[0]} x {targets} x {sources} coefficients take {in_words(needed)} and as "
-            f"much again twice to make, but {in_words(available)} are free on {x.device}",
-            "use dependency_map for single neurons, or a smaller map",
-        )

@@ -22,7 +22,7 @@ def dot_context(
         values = values.masked_fill(~source_mask.unsqueeze(-1), 0)
         key = key.masked_fill(~source_mask.unsqueeze(-1), 0)
         nothing = ~source_mask.any(1, keepdim=True)  # (B, 1)
-        # softmax over nothing is NaN: let such an image see everything, and drop the result
+        # softmax over nothing is NaN: give such an image all sources, and drop the result
         blocked = (source_mask | nothing)[:, None, None, :]
     # The fused kernels want values as wide as keys, 256 at most: values go in slices of that
     # width, as heads that share one query and one key.

@@ -19,20 +19,8 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 def error_bound(half_range: float, nodes: int) -> float:
-    """Bound the error of interpolating context and log row sum at `nodes` points.
-
-    Both are analytic in the strip |Im s| < pi, whatever the scores of the sources. On the ellipse
-    through i*y the mean of values of size 1 is at most 1 / cos(y/2), and the log row sum strays
-    from its middle by at most the last term below; take the best y.
-    """
-    best = math.inf
-    for step in range(4, 64):
-        y = math.pi * step / 64
-        rho = (y + math.sqrt(y * y + half_range * half_range)) / half_range
-        mean = 1 / math.cos(y / 2)
-        log_sum = half_range * (rho + 1 / rho) / 2 + math.log(mean) + y
-        best = min(best, 4 * max(mean, log_sum) * rho ** (1 - nodes) / (rho - 1))
-    return best
+    """Bound the error of interpolating context and log row sum at `nodes` points."""
+    return min(size * rho ** (1 - nodes) for rho, size in _ellipses(half_range))
 
 
 def node_count(half_range: float, tolerance: float, at_most: int = 1 << 20) -> int:
@@ -43,16 +31,28 @@ def node_count(half_range: float, tolerance: float, at_most: int = 1 << 20) -> i
     """
     if not half_range < at_most:  # infinite and NaN ranges too; a node for every 1/pi is too few
         return at_most
-    fewest, enough = 1, 8
-    while error_bound(half_range, enough) > tolerance:
-        fewest, enough = enough, 2 * enough
-    while fewest < enough:
-        middle = (fewest + enough) // 2
-        if error_bound(half_range, middle) > tolerance:
-            fewest = middle + 1
-        else:
-            enough = middle
+    enough = min(
+        1 + math.ceil(math.log(size / tolerance) / math.log(rho))
+        for rho, size in _ellipses(half_range)
+    )
     return min(enough + (3 - enough) % 4, at_most)
+
+
+def _ellipses(half_range: float) -> list[tuple[float, float]]:
+    """Ellipses (rho, size) on which the error is at most size * rho ** (1 - nodes).
+
+    Context and log row sum are analytic in the strip |Im s| < pi, whatever the scores of the
+    sources. On the ellipse through i*y the mean of values of size 1 is at most 1 / cos(y/2), and
+    the log row sum strays from its middle by at most the last term below.
+    """
+    found = []
+    for step in range(4, 64):
+        y = math.pi * step / 64
+        rho = (y + math.sqrt(y * y + half_range * half_range)) / half_range
+        mean = 1 / math.cos(y / 2)
+        log_sum = half_range * (rho + 1 / rho) / 2 + math.log(mean) + y
+        found.append((rho, 4 * max(mean, log_sum) / (rho - 1)))
+    return found
 
 
 def chebyshev_nodes(nodes: int, like: Tensor) -> Tensor:

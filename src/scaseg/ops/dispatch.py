@@ -90,6 +90,7 @@ def selective_context(
     (B, source), True where a source counts -> context (B, target, M) in the dtype of values,
     computed in at least float32. A row in which nothing counts gives zeros.
 
+    activation: phi, one of identity, exp, relu, sigmoid, softplus.
     exclude_self leaves out j = i (the paper); turn it off when the sources are another image.
     score_bound promises |s|, |t| <= bound, so that nothing depends on the data and the operator
     compiles, exports and graphs; without it the range is measured. A broken promise raises in

@@ -100,7 +100,7 @@ class Interval(NamedTuple):
 
 
 def promised_interval(score_bound: float, *, like: Tensor) -> Interval:
-    """The interval that the caller vouches for, `like` (B, R, 1): no shape depends on data."""
+    """The interval that the caller promises, `like` (B, R, 1): no shape depends on data."""
     half = max(score_bound, SHORTEST)
     nodes = node_count(half, TOLERANCE[like.dtype])
     return Interval(torch.zeros_like(like), torch.full_like(like, half), None, nodes)

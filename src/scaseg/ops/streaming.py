@@ -43,25 +43,6 @@ class StreamedSums(ABC):
         """
 
 
-class UniformSums(StreamedSums):
-    """Every coefficient is 1: the sum of the values is enough."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total: Tensor | None = None  # (M,)
-
-    def add(self, sources: Neurons) -> None:
-        total = sources.values.to(wide_dtype(sources.values)).sum(0)
-        self.total = total if self.total is None else self.total + total
-        self.count += len(sources.values)
-
-    def context(self, targets: Neurons, counted: Tensor) -> Tensor:
-        assert self.total is not None
-        own = counted.to(self.total).unsqueeze(-1)
-        mean = (self.total - own * targets.values) * reciprocal(self.count - own)
-        return mean.to(targets.values.dtype)
-
-
 class IdentitySums(StreamedSums):
     """phi = identity: two moments, and all scores t, for the guard against vanishing sums."""
 
@@ -104,9 +85,12 @@ class IdentitySums(StreamedSums):
 
 
 class ExpSums(StreamedSums):
-    """phi = exp: one sum a channel, relative to the strongest source so far."""
+    """phi = exp: one sum a channel, relative to the strongest source so far.
 
-    def __init__(self, channel_weight: Tensor | None) -> None:
+    With scores of 0 every coefficient is 1: the plain average.
+    """
+
+    def __init__(self, channel_weight: Tensor | None = None) -> None:
         self.weight = channel_weight
         self.peak: Tensor | None = None  # (R,)
         self.sums: Tensor | None = None  # (R, M + 1): sums of e^(t - peak) c, and of e^(t - peak)

@@ -8,7 +8,7 @@ from torch import Tensor
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
 from scaseg.ops.exact import uniform_context
-from scaseg.ops.streaming import StreamedSums, UniformSums
+from scaseg.ops.streaming import ExpSums, StreamedSums
 
 
 class NoContext(Context):
@@ -61,4 +61,4 @@ class AverageContext(Context):
         return ones
 
     def streamed_sums(self) -> StreamedSums:
-        return UniformSums()
+        return ExpSums()  # of scores that are all 0
