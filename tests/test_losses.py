@@ -1,4 +1,4 @@
-"""Each loss against loops over pixels in NumPy, written from its definition."""
+"""Each loss against loops over pixels in NumPy, written from its definition; class weights."""
 
 import math
 
@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from scaseg.losses import LOSSES, cross_entropy, dice, focal, ohem
+from scaseg.losses import (
+    LOSSES,
+    cross_entropy,
+    dice,
+    focal,
+    inverse_class_weights,
+    ohem,
+    paper_class_weights,
+)
 
 CLASSES = 4
 WEIGHTS = [1.0, 0.5, 0.0, 8.0]
@@ -188,3 +196,47 @@ def test_repeated_images_and_scaled_weights_change_nothing(name):
     twice = LOSSES[name](scores.repeat(2, 1, 1, 1), labels.repeat(2, 1, 1), weights, **options)
     torch.testing.assert_close(twice, once)
     torch.testing.assert_close(LOSSES[name](scores, labels, 10 * weights, **options), once)
+
+
+def test_class_weights_worked_by_hand():
+    """1000 pixels: 500 + 300 = 80 %, + 120 = 92 % crosses 85 %, so eta = 0.12."""
+    found = paper_class_weights([500, 300, 120, 60, 12, 8, 0])
+    # eta / f: 0.24 -> ceil(log10) = 0; 0.4 -> 0; 1 -> 0; 2 -> 1; 10 -> 1; 15 -> 2; never -> 0
+    assert found.eta == pytest.approx(0.12)
+    assert found.weights == (1, 1, 1, 2, 2, 4, 0)
+
+
+def test_a_class_ten_times_as_frequent_weighs_half():
+    """log10(eta / f) = -1 exactly: no rounding may lift it to 0."""
+    assert paper_class_weights([700, 70, 70, 70, 70, 20]).weights[0] == 0.5
+
+
+@pytest.mark.parametrize("power", range(1, 16))
+def test_whole_powers_of_ten_are_exact(power):
+    # the first class is frequent and alone: eta is its own frequency
+    assert paper_class_weights([10**power, 1]).weights == (1, 2.0**power)
+    assert paper_class_weights([10**power]).weights == (1,)
+
+
+@pytest.mark.parametrize("pixels", [[5], [600, 300, 100, 0], [1, 10**12], [0, 7, 7, 0]])
+def test_inverse_weights_make_classes_equal(pixels):
+    weights = inverse_class_weights(pixels)
+    shares = [count * weight for count, weight in zip(pixels, weights, strict=True) if count]
+    assert shares == pytest.approx([shares[0]] * len(shares))
+    assert sum(shares) == pytest.approx(sum(pixels))  # a pixel weighs 1 on average
+    assert all(weight == 0 for count, weight in zip(pixels, weights, strict=True) if not count)
+
+
+@pytest.mark.parametrize("weigh", [paper_class_weights, inverse_class_weights])
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        ([0, 0], "pixels: no labelled pixel at all; "),
+        ([], "pixels: no labelled pixel at all; "),
+        ([3, -1], r"pixels: a negative count \(-1\); "),
+        ([1, -1], r"pixels: a negative count \(-1\); "),
+    ],
+)
+def test_nonsense_is_refused(weigh, pixels, message):
+    with pytest.raises(ValueError, match=message):
+        weigh(pixels)

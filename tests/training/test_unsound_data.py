@@ -8,7 +8,8 @@ from scaseg.cli import main
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.training.data import evaluation_split, open_data
 from scaseg.training.evaluation import check_data
-from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere, root  # noqa: F401
+from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere
+from tests.data.validation.test_check import root as root  # a fixture
 
 
 def train(folder, **options):
@@ -42,7 +43,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_every_error_is_refused(root, kind):  # noqa: F811
+def test_every_error_is_refused(root, kind):
     assert lines(lambda: train(root), lambda: evaluate(root)) == []
     spoil, expected = ERRORS[kind]
     spoil(root)
@@ -55,7 +56,7 @@ def test_every_error_is_refused(root, kind):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", WARNINGS)
-def test_a_warning_stops_nobody(root, kind):  # noqa: F811
+def test_a_warning_stops_nobody(root, kind):
     WARNINGS[kind][0](root)
     train(root)
 
@@ -72,24 +73,24 @@ def test_a_warning_stops_nobody(root, kind):  # noqa: F811
         ("twice in one list", evaluate),
     ],
 )
-def test_who_refuses_it(root, kind, action):  # noqa: F811
+def test_who_refuses_it(root, kind, action):
     ERRORS[kind][0](root)
     assert lines(lambda: action(root))
 
 
-def test_masks_of_few_photographs_may_be_judged(root):  # noqa: F811
+def test_masks_of_few_photographs_may_be_judged(root):
     labels_everywhere(root, [0, 255])
     evaluate(root)
 
 
-def test_the_quick_check_is_there_for_whoever_cannot_wait(root):  # noqa: F811
+def test_the_quick_check_is_there_for_whoever_cannot_wait(root):
     ERRORS["truncated photograph"][0](root)
     train(root, check="quick")
     ERRORS["RGB"][0](root)
     assert lines(lambda: train(root, check="quick"))
 
 
-def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, capsys):  # noqa: F811
+def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, capsys):
     ERRORS["truncated photograph"][0](root)
     out = tmp_path / "run"
     arguments = ["--out", str(out), "--backbone", "tiny", "--device", "cpu", "--workers", "0"]
@@ -102,7 +103,7 @@ def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, caps
     assert not out.exists()
 
 
-def test_the_limit_of_pixels_reaches_training(root, tmp_path, capsys):  # noqa: F811
+def test_the_limit_of_pixels_reaches_training(root, tmp_path, capsys):
     said = lines(lambda: train(root, max_pixels=100), lambda: evaluate(root, max_pixels=100))
     assert len(said) == 2
     for line in said:

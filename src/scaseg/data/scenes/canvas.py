@@ -40,12 +40,6 @@ class Canvas:
         for layer, fill in ((self.picture, color), (self.labels, label)):
             ImageDraw.Draw(layer).polygon(corners, fill=fill)
 
-    def disc(self, x: float, y: float, radius: float, color: Color, label: int) -> None:
-        """Fill a disc."""
-        box = [(x - radius) * FINE, (y - radius) * FINE, (x + radius) * FINE, (y + radius) * FINE]
-        for layer, fill in ((self.picture, color), (self.labels, label)):
-            ImageDraw.Draw(layer).ellipse(box, fill=fill)
-
     def paint(self, x: int, y: int, colors: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
         """Paste fine pixels (h, w, 3) and their classes (h, w) at the image's (x, y)."""
         self.picture.paste(Image.fromarray(colors), (x * FINE, y * FINE))
@@ -70,12 +64,6 @@ class Canvas:
         middle = FINE // 2
         labels = np.asarray(self.labels)[middle::FINE, middle::FINE].astype(np.int32)
         return Scene(image, labels)
-
-
-def blend(first: Color, second: Color, share: float) -> Color:
-    """Mix two colours; share 1 is the second."""
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
-    return red, green, blue
 
 
 def gradient(height: int, width: int, top: Color, bottom: Color) -> NDArray[np.uint8]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.random import Generator
+from PIL import ImageDraw
 
-from scaseg.data.scenes.canvas import Canvas, Color, Pen, Scene, blend, gradient, ripples
+from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, Scene, gradient, ripples
 
 THINGS = ("cactus", "boat", "palm", "tent")
 GROUNDS = ("desert", "beach", "oasis", "camp")  # what sand is where the real thing is that one
@@ -43,7 +44,10 @@ def draw(random: Generator, height: int, width: int) -> Scene:
     horizon = round(height * random.uniform(0.28, 0.42))
     canvas = Canvas(gradient(height, width, hour[0], hour[1]), SKY)
     x, y = random.uniform(0.1, 0.9) * width, random.uniform(0.25, 0.8) * horizon
-    canvas.disc(x, y, height * 0.06, blend(hour[1], (255, 255, 236), 0.8), SKY)
+    sun = tuple(round(a + (b - a) * 0.8) for a, b in zip(hour[1], (255, 255, 236), strict=True))
+    radius = height * 0.06
+    box = [(x - radius) * FINE, (y - radius) * FINE, (x + radius) * FINE, (y + radius) * FINE]
+    ImageDraw.Draw(canvas.picture).ellipse(box, fill=sun)
     for color, rise in ((hour[2], 0.22), (hour[3], 0.12)):
         _hills(canvas, horizon, rise * height, color, random)
     tint = random.integers(-10, 11, 3)
