@@ -153,9 +153,12 @@ def test_prepare_writes_scenes_as_a_folder(tmp_path, monkeypatch, capsys):
 
 def test_prepare_wants_a_source_for_files_only(tmp_path, capsys):
     for words, said in (
-        (["context_scenes_global", "photos", "out"], "SRC: photos, but context_scenes_global is"),
-        (["sift_flow", "--quiet", "a", "b", "out"], "FOLDER: 3 of them; give SRC and DST"),
-        (["sift_flow", "out"], "DST: nothing; give the folder of sift_flow and one to write"),
+        (
+            ["context_scenes_global", "photos", "out"],
+            "FOLDER: photos out; give DST alone, context_",
+        ),
+        (["sift_flow", "--quiet", "a", "b", "out"], "FOLDER: a b out; give SRC and DST"),
+        (["sift_flow", "out"], "FOLDER: out; give SRC and DST"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["data", "prepare", *words])

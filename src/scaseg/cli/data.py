@@ -9,17 +9,13 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scaseg.cli.options import add_max_pixels
 from scaseg.cli.parser import Parser, positive
 from scaseg.cli.settings import read_overrides, typed_options
-from scaseg.errors import UserError
+from scaseg.errors import UserError, WorkError
 from scaseg.io.destination import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
-
-if TYPE_CHECKING:
-    from scaseg.data.datasets.paired import PairedDataset
 
 DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
 CHECK_KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
@@ -30,8 +26,8 @@ def add_data(add: Callable[..., Parser]) -> None:
     """Describe the commands."""
     parser = add(
         "data",
-        help="list supported data sets, check one, or bring one into plain folders",
-        description="Look after photographs and label maps before they are trained on.",
+        help="list supported datasets, check one, or convert one to plain folders",
+        description="Check and convert photographs and label maps before training on them.",
         epilog="example: scaseg data check path/to/folder",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -43,8 +39,8 @@ def add_data(add: Callable[..., Parser]) -> None:
 def _add_list(add: Callable[..., Parser]) -> None:
     parser = add(
         "list",
-        help="name the supported data sets and the form in which each is expected",
-        description="Name the supported data sets, each with the files that it is expected to be.",
+        help="name the supported datasets and the form in which each is expected",
+        description="Name the supported datasets, each with the files that it is expected to be.",
         epilog="example: scaseg data list",
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
@@ -83,7 +79,7 @@ def _add_check(add: Callable[..., Parser]) -> None:
         help="class names, where no file names them, separated by commas",
     )
     add_max_pixels(parser)
-    _add_workers(parser, "by the number of cores")
+    option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
     option("--json", action="store_true", help="print JSON and nothing else")
     option("--quiet", action="store_true", help="print problems and nothing else, no progress")
     parser.set_defaults(run=_check, takes_keys=True)
@@ -92,35 +88,25 @@ def _add_check(add: Callable[..., Parser]) -> None:
 def _add_prepare(add: Callable[..., Parser]) -> None:
     parser = add(
         "prepare",
-        help="write a data set as plain folders, which read faster than .mat files",
-        description="Write a data set as a folder of images/, labels/, classes.txt and lists: one "
+        help="write a dataset as plain folders, which read faster than .mat files",
+        description="Write a dataset as a folder of images/, labels/, classes.txt and lists: one "
         "form for every tool, and faster to read than .mat files.",
         epilog="example: scaseg data prepare sift_flow downloads/SiftFlow data/sift_flow; "
         "generated scenes need no source: scaseg data prepare context_scenes_global data/scenes",
     )
-    parser.add_argument(
-        "name", metavar="NAME", help="which data set it is, as `scaseg data list` names it"
-    )
-    parser.add_argument(
+    option = parser.add_argument
+    option("name", metavar="NAME", help="which dataset it is, as `scaseg data list` names it")
+    option(
         "folders",
         type=Path,
         nargs="+",
         metavar="FOLDER",
-        help="SRC DST: the folder of the data set, and the one to write; DST alone for generated "
+        help="SRC DST: the folder of the dataset, and the one to write; DST alone for generated "
         "scenes",
     )
-    _add_workers(parser, "4")
-    parser.add_argument("--quiet", action="store_true", help="print nothing, no progress")
+    option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
+    option("--quiet", action="store_true", help="print nothing, no progress")
     parser.set_defaults(run=_prepare)
-
-
-def _add_workers(parser: Parser, default: str) -> None:
-    parser.add_argument(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help=f"files in work at the same time (default: {default})",
-    )
 
 
 def _list(options: argparse.Namespace, parser: Parser) -> None:
@@ -131,29 +117,24 @@ def _list(options: argparse.Namespace, parser: Parser) -> None:
     indent = max(map(len, forms)) + 2
     width = shutil.get_terminal_size().columns
     for name, form in forms.items():
-        first, *others = textwrap.wrap(form.rstrip("."), max(width - indent, 20))
-        _print(f"{name:{indent}}{first}")
-        for line in others:
-            _print(f"{'':{indent}}{line}")
+        lines = textwrap.wrap(form.rstrip("."), max(width - indent, 20))
+        _print(f"{name:{indent}}" + f"\n{'':{indent}}".join(lines))
 
 
 def _check(options: argparse.Namespace, parser: Parser) -> None:
-    for key in options.config_keys:  # as the report's advice names the options
-        if key not in CHECK_KEYS.values():
-            known = ", ".join(f"--{known}" for known in CHECK_KEYS.values())
-            raise UserError(f"--{key}", "not an option of check", f"give {known}")
-
     from scaseg.config.recipe import load_recipe
-
-    with typed_options(options, CHECK_KEYS):
-        data = load_recipe(None, read_overrides(options, CHECK_KEYS)).data
-    if data.is_generated:
-        raise UserError("--name", f"{data.name} is generated", "there are no files to check")
-
     from scaseg.data.validation.check import check_data
     from scaseg.data.validation.report import render
     from scaseg.progress import progress_bar
 
+    for key in options.config_keys:  # as the report's advice names the options
+        if key not in CHECK_KEYS.values():
+            known = ", ".join(f"--{known}" for known in CHECK_KEYS.values())
+            raise UserError(f"--{key}", "not an option of check", f"give {known}")
+    with typed_options(options, CHECK_KEYS):
+        data = load_recipe(None, read_overrides(options, CHECK_KEYS)).data
+    if data.is_generated:
+        raise UserError("--name", f"{data.name} is generated", "there are no files to check")
     with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
         report = check_data(
             DATASETS[data.name],
@@ -173,59 +154,39 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _prepare(options: argparse.Namespace, parser: Parser) -> None:
-    generated = options.name in GENERATED_DATASETS
-    *sources, destination = options.folders
-    if len(sources) > 1:
-        parser.error(f"FOLDER: {len(options.folders)} of them; give SRC and DST")
-    source = sources[0] if sources else None
-    if generated and source is not None:
-        parser.error(f"SRC: {source}, but {options.name} is generated; give DST alone")
-    dataset = DATASETS[options.name] if generated else _dataset("NAME", options.name, parser)
-    if not generated:
-        if source is None:
-            parser.error(f"DST: nothing; give the folder of {options.name} and one to write")
-        _require_folder(source, parser)
-
-    try:
-        check_folder("DST", destination)
-    except ValueError as fault:
-        parser.error(str(fault))
-
     from scaseg.data.prepare import IncompleteError, prepare
     from scaseg.progress import progress_bar
 
-    workers = {} if options.workers is None else {"workers": options.workers}
+    if options.name not in DATASETS:
+        raise UserError.choice("NAME", options.name, DATASETS)
+    generated = options.name in GENERATED_DATASETS
+    if len(options.folders) != (1 if generated else 2):
+        fits = f"DST alone, {options.name} is generated" if generated else "SRC and DST"
+        raise UserError("FOLDER", " ".join(map(str, options.folders)), f"give {fits}")
+    *source, destination = options.folders
+    check_folder("DST", destination)
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
-            written = prepare(dataset, source, destination, progress=progress, **workers)
+            written = prepare(
+                DATASETS[options.name],
+                source[0] if source else None,
+                destination,
+                workers=options.workers,
+                progress=progress,
+            )
     except IncompleteError as error:
-        _print("\n".join(map(str, error.problems[:SHOWN])))
-        if len(error.problems) > SHOWN:
-            _print(f"and {len(error.problems) - SHOWN} more")
+        rest = len(error.problems) - SHOWN
+        more = [f"and {rest} more"] if rest > 0 else []
+        _print("\n".join([*map(str, error.problems[:SHOWN]), *more]))
         raise
-    except OSError as fault:  # a full disk, a folder that may not be written to
+    except OSError as error:  # a full disk, a folder that may not be written to
         if not destination.exists():
-            parser.error(str(not_writable("DST", destination, fault)))
-        parser.fail(1, f"{destination}: {fault}; what is written is kept")
+            raise not_writable("DST", destination, error) from error
+        raise WorkError(destination, str(error), "what is written is kept") from error
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
         done = f"{written.copied} pairs written, {written.skipped} were there"
         _print(f"{destination}: {counts}; {done}")
-
-
-def _dataset(option: str, name: str, parser: Parser) -> type[PairedDataset]:
-    if name in GENERATED_DATASETS:
-        parser.error(f"{option}: {name} is generated, there are no files to check")
-    if name not in DATASETS:
-        known = [one for one in DATASETS if one not in GENERATED_DATASETS]
-        raise UserError.choice(option, name, known)
-    dataset: type[PairedDataset] = DATASETS[name]
-    return dataset
-
-
-def _require_folder(folder: Path, parser: Parser) -> None:
-    if not folder.is_dir():
-        parser.error(f"{folder}: no such folder; give the one that holds the data set")
 
 
 def _print(text: str) -> None:
