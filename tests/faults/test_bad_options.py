@@ -214,7 +214,7 @@ BAD = cases(
     ),
     ("check: giant map", ("data", "check", "data", "--label-map", f"{{1: {10**20}}}"), "such as"),
     ("check: ignore", ("data", "check", "data", "--ignore-index", DIGITS), "from 0 to 65535"),
-    ("prepare: name", ("data", "prepare", "nope", "data", "out"), "NAME: 'nope'; choose one of"),
+    ("prepare: name", ("data", "prepare", "nope", "data", "out"), "NAME: 'nope'; give one of"),
     ("prepare: inside", ("data", "prepare", "folder", "data", "data/o"), "lies inside the data"),
     ("prepare: a file", ("data", "prepare", "folder", "data", "photo.png"), "DST: photo.png is a"),
     (

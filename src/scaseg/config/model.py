@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from scaseg.config.reading import read
-from scaseg.config.run import LARGEST_SIDE, DataConfig
+from scaseg.config.run import LARGEST_SIDE, SMALLEST_SIDE, DataConfig
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -49,10 +49,11 @@ class ModelConfig:
         if not 1 <= self.in_channels <= MOST_CHANNELS:
             raise ValueError(f"in_channels is {self.in_channels}; give 1 to {MOST_CHANNELS}")
         if self.fit is not None and not (
-            len(self.fit) == 2 and all(8 <= side <= LARGEST_SIDE for side in self.fit)
+            len(self.fit) == 2 and all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in self.fit)
         ):
             raise ValueError(
-                f"fit is {self.fit}; give (height, width) from 8 to {LARGEST_SIDE}, or None"
+                f"fit is {self.fit}; give (height, width) from {SMALLEST_SIDE} to {LARGEST_SIDE}, "
+                "or None"
             )
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != self.in_channels:

@@ -14,6 +14,7 @@ from scaseg.errors import UserError
 from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, GENERATED_DATASETS, HEADS
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
+SMALLEST_SIDE = 8  # pixels: the stride of every backbone, so one neuron
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
 
 
@@ -79,14 +80,14 @@ class AugmentConfig:
     fit: tuple[int, int] | None = setting(
         None,
         "fit images into [height, width], proportions kept; also when evaluating and predicting",
-        least=8,
+        least=SMALLEST_SIDE,
         most=LARGEST_SIDE,
     )
     scale: tuple[float, float] | None = setting(
         None, "enlarge or shrink by a factor from [low, high]", least=0.05, most=20
     )
     crop: tuple[int, int] | None = setting(
-        None, "cut out [height, width] at random", least=8, most=LARGEST_SIDE
+        None, "cut out [height, width] at random", least=SMALLEST_SIDE, most=LARGEST_SIDE
     )
 
     def __post_init__(self) -> None:

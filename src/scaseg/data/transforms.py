@@ -18,10 +18,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
 
+from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 
-SMALLEST = 8  # pixels a side: one neuron of the feature map
 Transform = Callable[[Sample, Generator], Sample]
 
 
@@ -66,7 +66,7 @@ class RandomResize:
         factor = float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
         height, width = sample.labels.shape
         # never below one neuron; what is smaller already is left to the network to refuse
-        low = min(SMALLEST, height, width)
+        low = min(SMALLEST_SIDE, height, width)
         return resize(sample, max(low, round(height * factor)), max(low, round(width * factor)))
 
 
@@ -179,11 +179,12 @@ def _seeded(seed: int) -> Iterator[None]:
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
     """Return the largest (height, width) within a box that keeps the aspect ratio of `size`.
 
-    A side is at least SMALLEST, where the box allows.
+    A side is at least SMALLEST_SIDE, where the box allows.
     """
     factor = min(box[0] / size[0], box[1] / size[1])
     height, width = (
-        min(side, max(SMALLEST, round(own * factor))) for own, side in zip(size, box, strict=True)
+        min(side, max(SMALLEST_SIDE, round(own * factor)))
+        for own, side in zip(size, box, strict=True)
     )
     return height, width
 

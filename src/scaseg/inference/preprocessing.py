@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.image import read_image, rgb
-from scaseg.data.transforms import SMALLEST, fitted_size
+from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
 from scaseg.models.segmenter import Segmenter
 
@@ -120,7 +121,7 @@ def input_size(model: Segmenter, height: int, width: int, scale: float = 1.0) ->
     """Return the size to which an image is resized for the network."""
     if model.config.fit is not None:
         height, width = fitted_size((height, width), model.config.fit)
-    return max(SMALLEST, round(height * scale)), max(SMALLEST, round(width * scale))
+    return max(SMALLEST_SIDE, round(height * scale)), max(SMALLEST_SIDE, round(width * scale))
 
 
 def resize(x: Tensor, height: int, width: int, *, antialias: bool = False) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scaseg.data.transforms import SMALLEST
+from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import Preprocessed, resize
 from scaseg.inference.sliding_window import SlidingWindow, WindowGrid, stream_context
@@ -58,8 +58,8 @@ class TestTimeAugmentation:
                 if value not in (None, "window"):
                     raise UserError(name, f"{value}, but there are no windows", "add --window 512")
             return
-        if window < 2 * SMALLEST:
-            raise UserError("window", f"{window}", f"give at least {2 * SMALLEST} pixels")
+        if window < 2 * SMALLEST_SIDE:
+            raise UserError("window", f"{window}", f"give at least {2 * SMALLEST_SIDE} pixels")
         if overlap is None:
             object.__setattr__(self, "overlap", min(OVERLAP, window // 2))
         elif not 0 <= overlap < window:

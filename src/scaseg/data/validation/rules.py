@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from scaseg.config.run import LARGEST_LABEL
 from scaseg.data.datasets.paired import FilePair, PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.report import Finding
@@ -46,7 +47,9 @@ def value_findings(
             severity="warning" if known is None else "error",
         )
         return
-    problem = f"holds labels that are no class, 0 to {65535 if known is None else known - 1}"
+    problem = (
+        f"holds labels that are no class, 0 to {LARGEST_LABEL if known is None else known - 1}"
+    )
     remedy = "rename them with --data.label_map, or name more classes"
     if labels and known is not None and min(labels) == 0 and max(labels) == known:
         remedy = "where 0 is unlabelled, give --data.reduce_zero_label true"

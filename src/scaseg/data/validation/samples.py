@@ -18,17 +18,17 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.paired import FilePair, PairedDataset
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image
 from scaseg.data.sample import IGNORE
-from scaseg.data.transforms import SMALLEST
 from scaseg.data.validation.report import Finding, Severity
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import shown
 from scaseg.progress import Progress
 from scaseg.system import usable_cores
 
-MAX_CLASSES = 1 << 16  # a label beyond is damage, not a class: counting must not fill the memory
+MAX_CLASSES = LARGEST_LABEL + 1  # beyond is damage, not a class: counting must not fill the memory
 
 Labels = NDArray[np.int32]
 _Item = TypeVar("_Item")
@@ -125,8 +125,8 @@ class SampleCheck:
 
     def _set_size(self, size: tuple[int, int]) -> None:
         self.size = size
-        if min(size) < SMALLEST:
-            problem = f"is smaller than {SMALLEST} x {SMALLEST} pixels"
+        if min(size) < SMALLEST_SIDE:
+            problem = f"is smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
             self._add(self.image, problem, "enlarge it", "{} x {}".format(*size))
 
     def _compare(self, size: tuple[int, int]) -> None:
