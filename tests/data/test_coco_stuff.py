@@ -4,6 +4,7 @@ import pytest
 from scaseg.data.datasets import coco_stuff
 from scaseg.data.datasets.coco_stuff import CLASSES, NAMES, UNUSED, CocoStuff10k, CocoStuff164k
 from tests.data import replicas
+from tests.data.base_dataset import PairedDatasetTests
 from tests.data.replicas import COCO_CLASSES
 
 
@@ -29,16 +30,30 @@ def test_the_classes():
     assert CLASSES[79:81] == ("toothbrush", "banner")
 
 
-@pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_both_versions_give_the_same_classes(tmp_path, version):
-    replicas.coco_stuff_10k(tmp_path, version)
-    assert CocoStuff10k.splits(tmp_path) == ("train", "test")
-    for split, name in (("train", "000000000049"), ("test", "000000000064")):
-        data = CocoStuff10k(tmp_path, split)
-        assert data[0].name == f"COCO_train2014_{name}"
-        assert data[0].labels.tolist() == COCO_CLASSES
-        assert data.classes == CLASSES
-    assert len(CocoStuff10k(tmp_path)) == 2
+class TestCocoStuff10k(PairedDatasetTests):
+    dataset, classes, version = CocoStuff10k, CLASSES, "1.1"
+    splits = {"train": ["COCO_train2014_000000000049"], "test": ["COCO_train2014_000000000064"]}
+    labels = COCO_CLASSES
+
+    def replica(self, root):
+        return replicas.coco_stuff_10k(root, self.version)
+
+
+class TestCocoStuff10k10(TestCocoStuff10k):
+    version = "1.0"
+
+
+class TestCocoStuff164k(PairedDatasetTests):
+    dataset, classes, images = CocoStuff164k, CLASSES, "images"
+    splits = {"train": ["000000000009"], "val": ["000000000139"]}  # without *_labelTrainIds.png
+    labels = COCO_CLASSES
+
+    def replica(self, root):
+        return replicas.coco_stuff_164k(root, self.images)
+
+
+class TestCocoStuff164kAtTheRoot(TestCocoStuff164k):
+    images = "."
 
 
 @pytest.mark.parametrize(
@@ -92,46 +107,12 @@ def test_versions_that_cannot_be_told(tmp_path):
         data[0]
 
 
-def test_what_is_missing_is_named(tmp_path):
-    replicas.coco_stuff_10k(tmp_path)
-    with pytest.raises(ValueError, match=r"imageLists: has no split 'val'; there are train, test"):
-        CocoStuff10k(tmp_path, "val")
-    label_map = tmp_path / "annotations" / "COCO_train2014_000000000049.mat"
-    label_map.unlink()
-    with pytest.raises(ValueError, match=r"annotations: has no label map for a .*000049"):
-        CocoStuff10k(tmp_path, "train")
-    with pytest.raises(ValueError, match=r"annotations: has no label map for a .*000049"):
-        CocoStuff10k(tmp_path)
-    assert len(CocoStuff10k(tmp_path, "train", strict=False).problems) == 1
-    with pytest.raises(ValueError, match=r"000049.mat: no such file"):
-        CocoStuff10k(tmp_path, "test").read_labels(label_map)
-
-
-@pytest.mark.parametrize("images", ["images", "."])
-def test_164k(tmp_path, images):
-    replicas.coco_stuff_164k(tmp_path, images)
-    assert CocoStuff164k.splits(tmp_path) == ("train", "val")
-    for split, name in (("train", "000000000009"), ("val", "000000000139")):
-        data = CocoStuff164k(tmp_path, split)
-        assert [pair.name for pair in data.pairs] == [name]  # without *_labelTrainIds.png
-        assert data[0].labels.tolist() == COCO_CLASSES
-    assert len(CocoStuff164k(tmp_path)) == 2
-
-
 def test_164k_names_what_does_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"annotations: has no split 'train'; there are none"):
         CocoStuff164k(tmp_path)
     replicas.coco_stuff_164k(tmp_path)
-    with pytest.raises(ValueError, match=r"has no split 'test'; there are train, val"):
-        CocoStuff164k(tmp_path, "test")
     train = CocoStuff164k(tmp_path, "train")
     for value in (11, 182):  # id 12 is not in use, id 183 does not exist
         replicas.png(train.pairs[0].labels, [[value, 0, 0]] * 2)
         with pytest.raises(ValueError, match=rf"000009.png: holds {value}; 0 to 181 are ids less"):
             train[0]
-    train.pairs[0].labels.unlink()
-    with pytest.raises(ValueError, match=r"has no label map for a photograph .*000009"):
-        CocoStuff164k(tmp_path, "train")
-    (tmp_path / "images" / "val2017" / "000000000139.jpg").unlink()
-    with pytest.raises(ValueError, match=r"val2017: has no photograph"):
-        CocoStuff164k(tmp_path, "val")

@@ -8,7 +8,6 @@ from PIL import Image
 from scaseg.cli import main
 from scaseg.data.datasets.coco_stuff import CocoStuff10k, CocoStuff164k
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.pascal_context import PascalContext
 from scaseg.data.datasets.sift_flow import SiftFlow, SiftFlowGeo
 from scaseg.data.prepare import MARKER, IncompleteError, prepare
 from scaseg.io.atomic import LEFTOVER
@@ -16,41 +15,6 @@ from tests.data import replicas
 from tests.data.replicas import SCENES
 
 LISTS = ("classes.txt", "train.txt", "test.txt")
-
-
-@pytest.mark.parametrize(
-    ("dataset", "replica", "splits"),
-    [
-        (SiftFlow, replicas.sift_flow, {"train": 2, "test": 1}),
-        (SiftFlowGeo, replicas.sift_flow, {"train": 2, "test": 1}),
-        (CocoStuff10k, replicas.coco_stuff_10k, {"train": 1, "test": 1}),
-        (CocoStuff164k, replicas.coco_stuff_164k, {"train": 1, "val": 1}),
-        *(
-            (PascalContext, lambda root, form=form: replicas.pascal_context(root, form), None)
-            for form in ("mat", "mmseg", "paddle", "official order")
-        ),
-    ],
-)
-def test_a_prepared_folder_holds_the_same(tmp_path, dataset, replica, splits):
-    source, destination = replica(tmp_path / "official"), tmp_path / "ours"
-    seen = []
-    result = prepare(
-        dataset, source, destination, progress=lambda done, total: seen.append((done, total))
-    )
-    splits = splits or {"train": 1, "val": 1}
-    total = sum(splits.values())
-    assert result == (splits, total, 0)
-    assert seen == [(done, total) for done in range(total + 1)]
-    assert FolderDataset.splits(destination) == tuple(splits)
-    for split in splits:
-        official, ours = dataset(source, split), FolderDataset(destination, split)
-        assert ours.classes == official.classes
-        for (image, _, name), mine, theirs in zip(official.pairs, ours, official, strict=True):
-            assert (mine.name, theirs.name) == (name, name)
-            np.testing.assert_array_equal(mine.labels, theirs.labels)
-            assert (destination / "images" / f"{name}.jpg").read_bytes() == image.read_bytes()
-    with Image.open(ours.pairs[0].labels) as label_map:
-        assert (label_map.format, label_map.mode) == ("PNG", "L")
 
 
 @pytest.fixture

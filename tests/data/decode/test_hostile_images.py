@@ -8,6 +8,7 @@ import tracemalloc
 import warnings
 import zlib
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -141,6 +142,9 @@ def test_a_file_much_larger_than_its_pixels_can_be_is_not_read(tmp_path):
         file.truncate(100_000_000)  # a hole: it takes no room
     refused(read_image, tmp_path / "photo.jpg", "100000000 bytes; at most", max_pixels=2000)
     assert read_image(tmp_path / "photo.jpg", max_pixels=5_000_000).shape == PIXELS.shape
+    refused(image_size, tmp_path / "photo.jpg", "at most", upright=True, max_pixels=2000)
+    read = partial(read_label_map, key="S")
+    refused(read, tmp_path / "photo.jpg", "100000000 bytes; at most", max_pixels=2000)
 
 
 @pytest.mark.parametrize("name", [n for n in sorted(seeds()) if not n.startswith("mat")])
@@ -272,16 +276,36 @@ def test_metadata_beyond_the_first_read_of_a_header(tmp_path):
     assert read_image(path).shape == (PIXELS.shape[1], PIXELS.shape[0], 3)
 
 
-def test_a_tiff_whose_entries_share_data_is_refused(tmp_path):
-    entries = [(256, 4, 1, 8), (257, 4, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
-    entries += [(273, 4, 1, 50_000), (278, 4, 1, 8), (279, 4, 1, 64)]
-    entries += [(1000 + tag, 7, 50_000, 8) for tag in range(3000)]
+def tiff_of(entries, size=60_000):
+    """A grey TIFF of 8 x 8 pixels at 50,000; entries: further ones of its directory."""
+    own = [(256, 4, 1, 8), (257, 4, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
+    entries = [*own, (273, 4, 1, 50_000), (278, 4, 1, 8), (279, 4, 1, 64), *entries]
     data = b"II*\0\x08\0\0\0" + struct.pack("<H", len(entries))
     data += b"".join(struct.pack("<HHII", *entry) for entry in entries)
-    path = written(tmp_path / "photo.tif", data.ljust(60_000, b"\0"))
-    refused(read_image, path, "its directories claim more data than the file has")
-    many = b"II*\0\x08\0\0\0" + struct.pack("<H", 60_000)
-    refused(read_image, written(tmp_path / "b.tif", many), "b.tif: ")
+    return data.ljust(size, b"\0")
+
+
+def test_a_tiff_whose_entries_share_data_is_refused(tmp_path):
+    shared = [(1000 + tag, 7, 50_000, 8) for tag in range(3000)]
+    words = "its directories claim more data than the file has"
+    refused(read_image, written(tmp_path / "a.tif", tiff_of(shared)), words)
+    many = [(1000 + tag, 3, 1, 0) for tag in range(50_000)]
+    refused(read_image, written(tmp_path / "b.tif", tiff_of(many, 700_000)), words)
+    cut = [(1000, 7, 50_000, 59_000)]
+    refused(read_labels, written(tmp_path / "c.tif", tiff_of(cut)), words)
+
+
+def test_exif_and_gps_of_a_tiff_are_not_read(tmp_path):
+    """Directories of 4,000 entries that are 50 kB each."""
+    bomb = b"".join(struct.pack("<HHII", tag, 7, 50_000, 8) for tag in range(4000))
+    data = tiff_of([(0x8769, 4, 1, 60_000), (0x8825, 4, 1, 60_000)])
+    path = written(tmp_path / "a.tif", data + struct.pack("<H", 4000) + bomb)
+    tracemalloc.start()
+    try:
+        assert read_image(path).shape == (8, 8, 3)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # JPEGs as phones, printers and attackers write them

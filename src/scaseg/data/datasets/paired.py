@@ -236,7 +236,7 @@ def pair_files(
         if not folder.is_dir():
             raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
     photographs, maps = find_files(images, *image_suffixes), find_files(labels, *label_suffixes)
-    if not photographs:
+    if not photographs and names is None:
         raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
     pairs, problems = [], []
     for first, *others in (*photographs.values(), *maps.values()):
