@@ -15,7 +15,7 @@ def test_the_list():
         "choose_backend",
         "create_model",
         "load_model",
-        "save_pretrained",
+        "Segmenter",
         "Segmentation",
         "train",
         "evaluate",

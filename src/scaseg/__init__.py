@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scaseg.inference.segmentation import Segmentation as Segmentation
     from scaseg.models.build import create_model as create_model
     from scaseg.models.build import load_model as load_model
-    from scaseg.models.checkpoint import save_pretrained as save_pretrained
+    from scaseg.models.segmenter import Segmenter as Segmenter
     from scaseg.nn.aggregation import ContextAggregation as ContextAggregation
     from scaseg.nn.predictor import DependencyPredictor as DependencyPredictor
     from scaseg.nn.selective_context import SelectiveContext as SelectiveContext
@@ -36,6 +36,7 @@ _HOME = {
     "ContextAggregation": "scaseg.nn.aggregation",
     "DependencyPredictor": "scaseg.nn.predictor",
     "Segmentation": "scaseg.inference.segmentation",
+    "Segmenter": "scaseg.models.segmenter",
     "SelectiveContext": "scaseg.nn.selective_context",
     "aggregate": "scaseg.ops.dispatch",
     "choose_backend": "scaseg.ops.dispatch",
@@ -45,7 +46,6 @@ _HOME = {
     "load_model": "scaseg.models.build",
     "predict": "scaseg.inference.predict",
     "predict_folder": "scaseg.inference.predict_folder",
-    "save_pretrained": "scaseg.models.checkpoint",
     "selective_context": "scaseg.ops.dispatch",
     "train": "scaseg.training.run",
 }
@@ -63,7 +63,7 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "choose_backend",
     "create_model",
     "load_model",
-    "save_pretrained",
+    "Segmenter",
     "Segmentation",
     "train",
     "evaluate",

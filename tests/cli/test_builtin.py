@@ -38,7 +38,7 @@ def labelled(root, classes):
 
 def another_model(folder):
     model = scaseg.create_model("tiny", head="pointwise", classes=["a", "b"], hidden=4)
-    scaseg.save_pretrained(model, folder)
+    model.save_pretrained(folder)
 
 
 def refused(capsys, *arguments):
@@ -194,7 +194,7 @@ def test_data_of_the_training_need_no_note(place, capsys):
     (labelled(place / "mine", CLASSES) / "classes.txt").unlink()
     model = scaseg.load_model("outdoor")
     model.config.training["recipe"]["data"]["root"] = str(place / "mine")
-    scaseg.save_pretrained(model, place / "model")
+    model.save_pretrained(place / "model")
     arguments = ["--model", "model", "--data", "mine", "--device", "cpu", "--workers", "0"]
     main(["evaluate", *arguments])
     assert "note" not in capsys.readouterr().err

@@ -19,7 +19,7 @@ def place(tmp_path_factory):
         model.head.score.weight.data.zero_()
         model.head.score.bias.data[:] = 0
         model.head.score.bias.data[int(name == "dot")] = 5  # none says brick, dot says leaf
-        scaseg.save_pretrained(model, root / name)
+        model.save_pretrained(root / name)
     Image.fromarray(photograph(48, 64)).save(root / "photo.png")
     labels = np.zeros((48, 64), np.uint8)
     labels[10:40, 10:50] = 1
@@ -176,6 +176,6 @@ def test_labels_are_read_as_in_training(place):
     Image.fromarray(values).save(place / "mask.png")
     model = scaseg.load_model(place / "dot")
     model.config.training["recipe"] = {"data": {"label_map": {"255": 1}}}
-    scaseg.save_pretrained(model, place / "masks")
+    model.save_pretrained(place / "masks")
     arguments = ["--label", str(place / "mask.png"), "--compare", str(place / "none")]
     run(place, str(place / "photo.png"), *arguments, str(place / "masks"))

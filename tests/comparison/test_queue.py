@@ -173,7 +173,7 @@ def test_a_second_queue_is_refused(compare):
     with folder_lock(compare.out):
         code, out, err = compare("--contexts", "none", "--seeds", "1")
     assert (code, out) == (2, "")
-    assert f"error: --out: {compare.out} is in use by process {os.getpid()} on " in err
+    assert f"error: --out: {compare.out}: is in use by process {os.getpid()} on " in err
     assert not compare.out.exists()
 
 

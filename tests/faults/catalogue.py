@@ -41,13 +41,12 @@ def cases(*rows):
 def build_world(root: Path) -> Path:
     """data/, two models of it, a run that was cut off, photo.png and label.png."""
     from scaseg import create_model
-    from scaseg.models.checkpoint import save_pretrained
 
     write_scenes(root / "data", 8, size=(32, 40))
     for name, context in (("model", "sca"), ("other", "none")):
         options = {"hidden": 8} if context == "sca" else {}
         model = create_model("tiny", context, "pointwise", classes=CLASSES, **options)
-        save_pretrained(model, root / name)
+        model.save_pretrained(root / name)
     main(["train", "--data", str(root / "data"), "--out", str(root / "run"), *LIGHT, "--quiet"])
     shutil.rmtree(root / "run" / "model")  # as if it had been cut off
     shutil.copy(root / "data" / "images" / "scene01.png", root / "photo.png")

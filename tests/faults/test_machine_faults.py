@@ -206,7 +206,7 @@ def test_a_second_run_in_the_same_folder(scenes, tmp_path):
             )
             assert second.returncode == 2, second.stderr
             said = one_error(second.stderr)
-            assert re.search(rf"{out} is in use by process {first.pid} on ", said)
+            assert re.search(rf"{out}: is in use by process {first.pid} on ", said)
             assert first.poll() is None
     finally:
         first.kill()

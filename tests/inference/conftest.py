@@ -12,7 +12,7 @@ from tests.inference.models import picture
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
-    scaseg.save_pretrained(made, folder)
+    made.save_pretrained(folder)
     return str(folder)
 
 

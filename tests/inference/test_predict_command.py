@@ -210,7 +210,7 @@ def test_a_model_that_is_none(photos, tmp_path, capsys):
 
 def test_a_context_that_cannot_be_gathered(photos, tmp_path, capsys):
     made = scaseg.create_model("mobilenet_v2", "dot", "compact", classes=2)
-    scaseg.save_pretrained(made, tmp_path / "dot")
+    made.save_pretrained(tmp_path / "dot")
     options = ("--window", "16", "--context-scope", "image")
     said = refused(capsys, photos, *options, model=str(tmp_path / "dot"), out=tmp_path / "out")
     assert "context_scope: image does not work for a model with DotContext; use window" in said
@@ -280,7 +280,7 @@ def test_what_means_nothing_without_windows(photos, model, tmp_path, capsys):
 def test_one_window_for_a_model_that_fits_its_photographs(photos, tmp_path, capsys):
     made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
     made.config = replace(made.config, fit=(24, 32))
-    scaseg.save_pretrained(made, tmp_path / "fitted")
+    made.save_pretrained(tmp_path / "fitted")
     where = {"model": str(tmp_path / "fitted")}
     predict(photos / "one.jpg", "--window", "32", out=tmp_path / "one", **where)
     assert "fitted into 24 x 32, as in its training: one window" in capsys.readouterr().err

@@ -43,7 +43,9 @@ def holder(tmp_path):
 
 
 def test_a_second_process_is_told_who_has_the_folder(tmp_path, holder):
-    said = f"--out: {tmp_path / 'out'} is in use by process {holder.pid} on {platform.node()}; wait"
+    said = (
+        f"--out: {tmp_path / 'out'}: is in use by process {holder.pid} on {platform.node()}; wait"
+    )
     with pytest.raises(ValueError, match="--out") as caught, folder_lock(tmp_path / "out"):
         pass
     assert str(caught.value) == f"{said} for it or give another folder"
@@ -108,7 +110,7 @@ def test_a_fault_inside_frees_the_folder(tmp_path):
 
 def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    said = r"--model: .*file cannot be written \(.*\); give another folder"
+    said = r"--model: .*file: cannot be written \(.*\); give another folder"
     with pytest.raises(ValueError, match=said), folder_lock(tmp_path / "file", "--model"):
         pass
 

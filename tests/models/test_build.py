@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from scaseg.config.model import ModelConfig
-from scaseg.models.build import _assemble, _outline
+from scaseg.models.build import _assemble, outline_model
 from scaseg.registry import CONTEXTS
 
 
@@ -14,7 +14,7 @@ from scaseg.registry import CONTEXTS
 @pytest.mark.parametrize("backbone", ["mobilenet_v2", "tiny"])
 def test_the_outline_has_the_shapes_of_the_network(backbone, context):
     config = ModelConfig(("a", "b"), backbone=backbone, context=context, head="pointwise")
-    outline, network = _outline(config).state_dict(), _assemble(config).state_dict()
+    outline, network = outline_model(config).state_dict(), _assemble(config).state_dict()
     assert {tensor.device.type for tensor in outline.values()} == {"meta"}
     found, expected = (
         {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()}

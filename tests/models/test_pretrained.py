@@ -1,15 +1,13 @@
 """Weights of other libraries, written here in their own names and shapes."""
 
 import logging
-import time
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from scaseg import create_model, load_model, save_pretrained
+from scaseg import create_model, load_model
 from scaseg.io.model_folder import BUILTIN
-from scaseg.models import pretrained as weights
 
 
 def vgg16_state(names, fc_shape):
@@ -67,7 +65,7 @@ def test_other_input_channels_respond_alike(tmp_path):
 
 def test_weights_of_another_network_are_refused(tmp_path):
     save_file({"features.0.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
-    with pytest.raises(ValueError, match=r"features.0.weight in .* has shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"safetensors: features.0.weight has shape \(3,\); this"):
         create_model(classes=2, head="compact", backbone_weights=tmp_path / "other.safetensors")
     save_file({"layer1.weight": torch.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(
@@ -79,26 +77,10 @@ def test_weights_of_another_network_are_refused(tmp_path):
         create_model(classes=2, head="compact", backbone_weights=tmp_path / "text.safetensors")
 
 
-def test_offline_the_hub_is_given_up_at_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(weights.socket, "create_connection", unreachable)
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    start = time.perf_counter()
-    with pytest.raises(OSError, match=r"fetch its model.safetensors on another machine") as refused:
-        create_model("mobilenet_v2", head="compact", classes=2, backbone_weights="imagenet")
-    assert time.perf_counter() - start < 10  # three seconds on a machine that does nothing else
-    assert "\n" not in str(refused.value)
-
-
-def unreachable(*args, **options):
-    raise OSError("no route to host")
-
-
 @pytest.mark.parametrize("source", ["saved", "saved/model.safetensors"])
 def test_the_backbone_of_another_model(source, tmp_path):
     other = create_model("tiny", "sca", "pointwise", classes=3, hidden=8)
-    save_pretrained(other, tmp_path / "saved")
+    other.save_pretrained(tmp_path / "saved")
     model = create_model("tiny", "none", "pointwise", classes=5, backbone_weights=tmp_path / source)
     theirs = other.backbone.state_dict()
     assert theirs

@@ -13,7 +13,7 @@ def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
     """A run died after saving the best of epoch 2, but before saving its state of epoch 2."""
     model = scaseg.create_model("mobilenet_v2", "none", "compact", classes=2)
     model.config = replace(model.config, training={"best": {"epoch": 2, "mIoU": 0.5}})
-    scaseg.save_pretrained(model, tmp_path / BEST)
+    model.save_pretrained(tmp_path / BEST)
     keep = BestCheckpoint(tmp_path, None)
     keep.on_train_start(None, None)
     assert keep.epoch == 0  # a fresh run does not believe what another has left

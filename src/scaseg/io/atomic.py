@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import platform
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # What a killed run leaves behind begins so, with its machine and process; nothing of a user's does
 LEFTOVER = ".scaseg-"
@@ -26,6 +28,17 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
         take_place(temporary, path, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file in UTF-8, whole."""
+    with whole_file(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any, *, indent: int = 2) -> None:
+    """Write a JSON file, whole."""
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
 
 
 def temporary_beside(path: Path) -> Path:
@@ -53,14 +66,14 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError as fault:
-        if fault.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems
             raise
     finally:
         os.close(handle)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed run left in a folder; only for whom the folder is locked."""
+    """Remove what a killed run left in a folder, which the caller must have locked."""
     for path in folder.glob(f"{LEFTOVER}*.part"):
         path.unlink(missing_ok=True)

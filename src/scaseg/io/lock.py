@@ -1,4 +1,4 @@
-"""One process at a time in an output folder: the second is told who has it."""
+"""One process at a time in an output folder; the second is told which process has it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from scaseg.errors import UserError, located
+
 LOCK = ".lock"  # in the folder; what a killed process leaves of it locks nothing
 # Locks of the system belong to a process (so that a killed one's loader workers, its forks, hold
 # nothing): what the process has locked itself it must know itself
@@ -18,22 +20,21 @@ _held: set[tuple[int, Path]] = set()
 
 @contextmanager
 def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
-    """Hold a folder for this process alone; ValueError where another one has it.
+    """Hold a folder for this process alone; UserError where another one has it.
 
     A folder that does not exist is made, and taken away again if it stays empty.
     """
     folder = Path(folder)
     key = (os.getpid(), folder.absolute())
-    if key in _held:
-        raise ValueError(_in_use(folder, option, f"{os.getpid()} on {platform.node()}"))
     made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = _locked(folder, option)
-    except OSError as fault:
-        raise ValueError(
-            f"{option}: {folder} cannot be written ({fault.strerror}); give another folder"
-        ) from fault
+    with located(option):
+        if key in _held:
+            raise _in_use(folder, f"{os.getpid()} on {platform.node()}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = _locked(folder)
+        except OSError as error:
+            raise UserError.cannot_be("written", folder, error, "give another folder") from error
     _held.add(key)
     try:
         yield
@@ -47,7 +48,7 @@ def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
                 path.rmdir()
 
 
-def _locked(folder: Path, option: str) -> int:
+def _locked(folder: Path) -> int:
     """Open and lock the file, and write into it who has it."""
     path = folder / LOCK
     while True:
@@ -55,8 +56,7 @@ def _locked(folder: Path, option: str) -> int:
         try:
             if not _take(file):
                 owner = os.pread(file, 400, 0) if hasattr(os, "pread") else os.read(file, 400)
-                named = owner.decode(errors="replace").strip() or "unknown"
-                raise ValueError(_in_use(folder, option, named))
+                raise _in_use(folder, owner.decode(errors="replace").strip() or "unknown")
             # the last holder may have removed the file between our opening and our locking it
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 with suppress(OSError):  # a full disk: locked all the same
@@ -90,10 +90,10 @@ else:
         """Lock the file unless another process has; file systems that know no locks let all in."""
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as fault:
-            return fault.errno not in (errno.EACCES, errno.EAGAIN)
+        except OSError as error:
+            return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
 
 
-def _in_use(folder: Path, option: str, owner: str) -> str:
-    return f"{option}: {folder} is in use by process {owner}; wait for it or give another folder"
+def _in_use(folder: Path, owner: str) -> UserError:
+    return UserError(folder, f"is in use by process {owner}", "wait for it or give another folder")

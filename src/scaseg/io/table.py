@@ -1,4 +1,4 @@
-"""Tables on disk: rows of names and values, read and written whole."""
+"""CSV tables on disk: rows of names and values, read and written whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
 
 Row = dict[str, Any]
@@ -15,7 +16,7 @@ Row = dict[str, Any]
 def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
     """Read a table, every value as text; no rows where there is no file.
 
-    ValueError where it is no table, or has not these columns, the first of whole numbers.
+    UserError where it is no table, or has not these columns, the first of whole numbers.
     """
     if not path.is_file():
         return []
@@ -28,8 +29,8 @@ def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
             if columns:
                 first, *_ = (row[name] for name in columns)
                 int(first)
-    except (OSError, ValueError, KeyError, csv.Error) as fault:
-        raise ValueError(f"{path}: not a table of ours ({fault}); remove it") from fault
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(path, "not a table of ours", "remove it", str(error)) from error
     return rows
 
 

@@ -14,13 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
 
 CHECKSUM = "scaseg.sha256"
 MOST_HEADER = 1 << 25  # bytes; names and shapes of a large network take a hundredth
 
 
-class DamagedError(ValueError):
+class DamagedError(UserError):
     """A file that is torn, altered, or no safetensors at all."""
 
 
@@ -33,14 +34,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
     signed = {**notes, CHECKSUM: _checksum(own, notes)}
     try:
         with whole_file(path) as temporary:
-            mode = _usual_mode(temporary)
+            temporary.touch()
+            mode = temporary.stat().st_mode & 0o777  # what open() would give a new file here
             save_file(own, temporary, metadata=signed)
             _put_in_order(temporary)
             temporary.chmod(mode)  # safetensors writes for nobody else's eyes
             read_tensors(temporary, signed=True)
-    except (OSError, SafetensorError, DamagedError) as fault:
-        said = getattr(fault, "strerror", None) or str(fault)
-        raise OSError(f"{path}: cannot be written ({said})") from fault
+    except (OSError, SafetensorError, DamagedError) as error:
+        raise OSError(str(DamagedError.cannot_be("written", path, error))) from error
 
 
 def read_tensors(path: Path, *, signed: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -53,20 +54,17 @@ def read_tensors(path: Path, *, signed: bool = False) -> tuple[dict[str, Tensor]
         # copies: what is mapped from a file changes, or is gone, with the file
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     checksum = notes.pop(CHECKSUM, None)
-    if checksum is None and not signed:
-        return tensors, notes
-    if checksum != _checksum(tensors, notes):
-        raise DamagedError(f"{path}: is damaged (its checksum does not fit its contents)")
+    if (signed or checksum is not None) and checksum != _checksum(tensors, notes):
+        detail = "its checksum does not fit its contents"
+        raise DamagedError(path, "is damaged", "save it again", detail)
     return tensors, notes
 
 
-def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The name and shape of every tensor of a file, without reading them."""
     with _opened(path) as file:
-        return {
-            name: tuple(file.get_slice(name).get_shape())
-            for name in file.keys()  # noqa: SIM118
-        }
+        names = list(file.keys())
+        return {name: tuple(file.get_slice(name).get_shape()) for name in names}
 
 
 @contextmanager
@@ -76,13 +74,13 @@ def _opened(path: Path) -> Iterator[Any]:
         with path.open("rb") as start:
             header = int.from_bytes(start.read(8), "little")
         if header > MOST_HEADER:
-            raise DamagedError(f"{path}: not a safetensors file (a header of {header} bytes)")
+            raise ValueError(f"a header of {header} bytes")
         with safe_open(path, framework="pt") as file:
             yield file
-    except (DamagedError, MemoryError):
+    except MemoryError:
         raise
-    except Exception as fault:  # given a bad header the library raises anything
-        raise DamagedError(f"{path}: not a safetensors file ({fault})") from fault
+    except Exception as error:  # given a bad header the library raises anything
+        raise DamagedError(path, "not a safetensors file", "save it again", str(error)) from error
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -114,20 +112,13 @@ def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
 def _put_in_order(path: Path) -> None:
     """Give the notes one order: safetensors has them in another every time.
 
-    So the same tensors and notes are the same bytes, and files can be told apart by their hash.
+    So the same tensors and notes are the same bytes, and files can be compared by their hash.
     """
     with path.open("rb+") as file:
         size = int.from_bytes(file.read(8), "little")
-        text = file.read(size)
-        header = json.loads(text)
+        header = json.loads(file.read(size))
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         if len(ordered) <= size:  # spaces may follow a header, as they do already
             file.seek(8)
             file.write(ordered.ljust(size))
-
-
-def _usual_mode(path: Path) -> int:
-    """What open() would give a new file here."""
-    path.touch()
-    return path.stat().st_mode & 0o777

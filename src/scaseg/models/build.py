@@ -1,4 +1,4 @@
-"""The network, from names."""
+"""Networks from names: built afresh, or loaded."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from scaseg.config.model import MOST_CLASSES, ModelConfig
 from scaseg.errors import UserError, located
-from scaseg.io.model_folder import find_model
-from scaseg.models.checkpoint import CONFIG, WEIGHTS, check_weights, read_config, read_weights
+from scaseg.io.hub import download, is_repository
+from scaseg.io.model_folder import CONFIG, WEIGHTS, find_model
+from scaseg.models.backbones.base import Backbone
+from scaseg.models.checkpoint import read_config, read_weights
 from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained
 from scaseg.models.segmenter import Segmenter
@@ -45,10 +47,10 @@ def create_model(
     torch.Size([1, 3, 61, 90])
     """
     if isinstance(classes, (bool, str)):
-        raise ValueError(f"classes is {classes!r}; give a list of names, or how many there are")
+        raise UserError("classes", f"{classes!r}", "give a list of names, or how many there are")
     if isinstance(classes, int):
         if classes > MOST_CLASSES:
-            raise ValueError(f"classes is {classes}; label maps have room for {MOST_CLASSES}")
+            raise UserError("classes", f"{classes}", f"label maps have room for {MOST_CLASSES}")
         classes = [f"class {index}" for index in range(classes)]
     kind = BACKBONES.choose(backbone)
     config = ModelConfig(
@@ -64,20 +66,60 @@ def create_model(
     )
     model = build_model(config)
     if backbone_weights is not None:
-        load_pretrained(model, backbone, backbone_weights)
+        load_pretrained(model, backbone_weights)
     return model
 
 
 def build_model(config: ModelConfig) -> Segmenter:
     """Build the network that a config describes, its weights fresh."""
-    check_model(config)
+    outline_model(config)
     return _assemble(config)
 
 
-def _outline(config: ModelConfig) -> Segmenter:
-    """The network without its weights: the shapes alone, in no memory."""
+def load_model(name: str | Path, **hub: Any) -> Segmenter:
+    """Load a saved model, in eval mode.
+
+    name: a folder by `save_pretrained`, a run folder, a built-in model, or a repository of the
+    Hugging Face hub ("user/model"); what lies on the disk comes first. hub: options of
+    huggingface_hub.snapshot_download: revision, token, cache_dir, local_files_only, ...
+
+    >>> load_model("outdoor").config.classes[:3]
+    ('sky', 'tree', 'road')
+    """
+    if is_repository(name):
+        return read_model(download(str(name), CONFIG, WEIGHTS, **hub))
+    return read_model(find_model(name))
+
+
+def read_model(folder: Path) -> Segmenter:
+    """Load the model of a folder that `find_model` gave. No random number is drawn."""
+    config = read_config(folder)
+    with located(folder / CONFIG):
+        model = outline_model(config)
+    read_weights(model, folder)
+    return model.eval()
+
+
+def outline_model(config: ModelConfig) -> Segmenter:
+    """Build a network on the meta device: names and shapes, which take no memory.
+
+    UserError for what `build_model` could not build, or what the memory could not hold.
+    """
+    BACKBONES.choose(config.backbone)
+    CONTEXTS.choose(config.context)
+    HEADS.choose(config.head)
     with torch.device("meta"), _NoDraws():
-        return _assemble(config)
+        outline = _assemble(config)
+    needed = sum(
+        tensor.numel() * tensor.element_size()
+        for tensor in [*outline.parameters(), *outline.buffers()]
+    )
+    free = available_memory(torch.device("cpu"))
+    if free is not None and needed > free:
+        problem = f"the network would take {in_words(needed)}, but {in_words(free)} are free"
+        remedy = "give fewer layers, hidden, pair_channels or key_channels"
+        raise UserError("context_options", problem, remedy)
+    return outline
 
 
 class _NoDraws(TorchFunctionMode):
@@ -95,57 +137,14 @@ class _NoDraws(TorchFunctionMode):
 
 
 def _assemble(config: ModelConfig) -> Segmenter:
-    body = BACKBONES[config.backbone](config.in_channels)
+    backbone: Backbone = BACKBONES[config.backbone](config.in_channels)
+    channels, classes = backbone.out_channels, len(config.classes)
     return Segmenter(
-        backbone=body,
-        context=_build_context(config, body.out_channels),
-        head=SegmentationHead(body.out_channels, len(config.classes), shape=HEADS[config.head]),
+        backbone=backbone,
+        context=_build_context(config, channels),
+        head=SegmentationHead(channels, classes, shape=HEADS[config.head]),
         config=config,
     )
-
-
-def check_model(config: ModelConfig) -> None:
-    """Refuse what `build_model` would, without building anything."""
-    _check_choices(config)
-    _require_room(_outline(config))
-
-
-def load_model(folder: str | Path) -> Segmenter:
-    """Load what `save_pretrained` wrote, or the model of a run folder: weights in, eval mode.
-
-    Or a built-in one by its name; a folder of that name in the working folder comes first.
-
-    >>> load_model("outdoor").config.classes[:3]
-    ('sky', 'tree', 'road')
-    """
-    folder = find_model(folder)
-    config = read_config(folder)
-    try:
-        _check_choices(config)
-        outline = _outline(config)
-    except ValueError as fault:
-        raise ValueError(f"{folder / CONFIG}: {fault}") from fault
-    check_weights(outline, folder)  # what a file only claims to have must not fill the memory
-    model = build_model(config)
-    read_weights(model, folder)
-    for name, tensor in model.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise ValueError(
-                f"{folder / WEIGHTS}: {name} holds what is no finite number; train it again"
-            )
-    return model.eval()
-
-
-def _require_room(outline: nn.Module) -> None:
-    """Refuse a network that the memory cannot hold, before any of it is there."""
-    tensors = [*outline.parameters(), *outline.buffers()]
-    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    free = available_memory(torch.device("cpu"))
-    if free is not None and needed > free:
-        raise ValueError(
-            f"context_options: the network would take {in_words(needed)}, but {in_words(free)} "
-            "are free; give fewer layers, hidden, pair_channels or key_channels"
-        )
 
 
 def _build_context(config: ModelConfig, in_channels: int) -> nn.Module:
@@ -174,9 +173,3 @@ def _options(kind: type[nn.Module]) -> list[str]:
     return [
         name for name in signature(kind).parameters if name not in ("in_channels", "out_channels")
     ]
-
-
-def _check_choices(config: ModelConfig) -> None:
-    BACKBONES.choose(config.backbone)
-    CONTEXTS.choose(config.context)
-    HEADS.choose(config.head)

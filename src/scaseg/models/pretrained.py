@@ -4,161 +4,110 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor, nn
 
-from scaseg.errors import UserError
-from scaseg.io.model_folder import builtin_models, find_model
-from scaseg.io.tensors import DamagedError, read_tensors, shapes_in
+from scaseg.errors import UserError, located
+from scaseg.io.hub import download
+from scaseg.io.model_folder import WEIGHTS, builtin_models, find_model
+from scaseg.io.tensors import DamagedError, read_shapes, read_tensors
 from scaseg.models.backbones.base import State
 from scaseg.models.checkpoint import read_config
+from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 
 _log = logging.getLogger(__name__)
 
-WEIGHTS = "model.safetensors"
 PART = "backbone."  # how the names of a saved model's backbone begin
+KEY = "backbone_weights"
 
 
-def load_pretrained(model: nn.Module, name: str, source: str | Path) -> list[str]:
-    """Initialise a segmenter's backbone (and an fcn head's fc6 and fc7) from trained weights.
+def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
+    """Initialize a segmenter's backbone (and an fcn head's fc6 and fc7) from trained weights.
 
-    `source` is "imagenet" for the hub's, a safetensors file, or a model: a run folder, one by
+    source: "imagenet" for the hub's, a safetensors file, or a model: a run folder, one by
     save_pretrained, its file alone, the name of a built-in one; of those the backbone is taken.
     Returns the names of the layers that were loaded, and logs them; everything that the backbone
     has must be there.
     """
+    name = model.config.backbone
     check_source(name, source)
-    if _is_model(source):
-        path = find_model(source) / WEIGHTS
-        state = _part(_read(path), PART)
-    else:
-        path = _download(name) if source == "imagenet" else Path(source)
-        state = _read(path)
-        state = _part(state, PART) if _is_saved(state) else BACKBONES[name].rename(state)
-    backbone: nn.Module = model.backbone  # type: ignore[assignment]
-    loaded = _fill(backbone, state, path, required=True)
-    head: nn.Module = model.head  # type: ignore[assignment]
-    in_head = _part(state, "head.")
-    loaded += [f"head.{name}" for name in _fill(head, in_head, path, required=False)]
+    with located(KEY):
+        if source == "imagenet":
+            path = download(BACKBONES[name].hub, WEIGHTS) / WEIGHTS
+        else:
+            path = Path(source) if os.path.isfile(source) else find_model(source) / WEIGHTS
+        try:
+            state, _ = read_tensors(path)
+        except DamagedError as error:
+            remedy = "convert or fetch it again"
+            raise UserError(path, error.problem, remedy, error.detail) from error
+        if any(key.startswith(PART) for key in state):  # a whole model of ours
+            state, in_head = _part(state, PART), {}
+        else:
+            state = BACKBONES[name].rename(state)
+            in_head = _part(state, "head.")
+        loaded = _fill(model.backbone, state, path, required=True)
+        loaded += [f"head.{layer}" for layer in _fill(model.head, in_head, path, required=False)]
     _log.info("loaded from %s: %s", path, ", ".join(loaded))
     return loaded
 
 
 def check_source(name: str, source: str | Path) -> None:
     """Refuse what cannot be weights of a backbone, in no time."""
-    if _is_model(source):
-        try:
-            theirs = read_config(find_model(source)).backbone
-        except (ValueError, OSError) as fault:
-            known = ", ".join(builtin_models())
-            raise ValueError(
-                f"backbone_weights: {source} is neither a file nor a model; give imagenet, a "
-                f"safetensors file, a run folder or a built-in model ({known})"
-            ) from fault
-        if theirs != name:
-            raise ValueError(
-                f"backbone_weights: {source} has the backbone {theirs}, not {name}; give imagenet, "
-                f"or --backbone {theirs}"
-            )
-    elif BACKBONES[name].hub is None and not _is_saved_file(source):
-        known = ", ".join(other for other, kind in BACKBONES.items() if kind.hub is not None)
-        raise UserError(
-            "backbone_weights", f"{name} has no pretrained weights", f"choose one of {known}"
+    known = [other for other, kind in BACKBONES.items() if kind.hub is not None]
+    if source == "imagenet" or os.path.isfile(source):  # not Path's own: a name may be too long
+        if name not in known and not _is_saved(source):
+            problem = f"{name} has no pretrained weights"
+            raise UserError(KEY, problem, f"give a model, or one of {', '.join(known)}")
+        return
+    try:
+        theirs = read_config(find_model(source)).backbone
+    except (ValueError, OSError) as error:
+        remedy = (
+            "give imagenet, a safetensors file, a run folder or a built-in model "
+            f"({', '.join(builtin_models())})"
         )
+        raise UserError(KEY, f"{source} is neither a file nor a model", remedy) from error
+    if theirs != name:
+        problem = f"{source} has the backbone {theirs}, not {name}"
+        raise UserError(KEY, problem, f"give imagenet, or --backbone {theirs}")
 
 
-def _is_model(source: str | Path) -> bool:
-    # not Path's own, which raises where a name is too long
-    return source != "imagenet" and not os.path.isfile(source)
-
-
-def _is_saved(names: Iterable[str]) -> bool:
-    """Whether these are the weights of a whole model of ours: no backbone alone is named so."""
-    return any(name.startswith(PART) for name in names)
-
-
-def _is_saved_file(source: str | Path) -> bool:
+def _is_saved(source: str | Path) -> bool:
+    """Whether a file holds a whole model of ours: no backbone alone is named so."""
     if source == "imagenet":
         return False
     try:
-        return _is_saved(shapes_in(Path(source)))
+        return any(name.startswith(PART) for name in read_shapes(Path(source)))
     except DamagedError:
         return False
 
 
 def _part(state: State, prefix: str) -> State:
     """The weights of one part of a model, in the names that they have there."""
-    return {
-        name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)
-    }
-
-
-def _download(name: str) -> Path:
-    """Fetch weights from the hub, or from its cache; offline, say so at once."""
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    repository = BACKBONES[name].hub
-    try:
-        return Path(hf_hub_download(repository, WEIGHTS, local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass  # not in the cache
-    try:
-        _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
-        return Path(hf_hub_download(repository, WEIGHTS))
-    except Exception as fault:
-        raise OSError(
-            f"backbone_weights: {repository} could not be had from the Hugging Face hub "
-            f"({type(fault).__name__}); fetch its {WEIGHTS} on another machine and give its path"
-        ) from fault
-
-
-def _probe(address: str) -> None:
-    """Raise OSError within two seconds if nothing answers there."""
-    if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
-        return  # the way out is somebody else's business
-    parts = urlsplit(address)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    socket.create_connection((parts.hostname or "", port), timeout=2).close()
-
-
-def _read(path: Path) -> State:
-    try:
-        return read_tensors(path)[0]
-    except DamagedError as fault:
-        raise ValueError(f"backbone_weights: {fault}; convert or fetch it again") from fault
+    return {key.removeprefix(prefix): own for key, own in state.items() if key.startswith(prefix)}
 
 
 def _fill(module: nn.Module, state: State, path: Path, *, required: bool) -> list[str]:
     """Copy what fits into a module; return the names of the layers that were filled."""
     filled = []
-    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    for name, tensor in own.items():
+    for name, tensor in module.state_dict(keep_vars=True).items():
         if name.endswith("num_batches_tracked"):
             continue
-        if name not in state:
-            if required:
-                raise ValueError(
-                    f"backbone_weights: {path} has no {name}; give weights of this backbone"
-                )
-            continue
-        value = _fit(state[name], tensor)
-        if value is None:
-            if not required:
-                continue  # a compact head: fc6 of VGG16 is not its shape
-            raise ValueError(
-                f"backbone_weights: {name} in {path} has shape {tuple(state[name].shape)}; "
-                f"this backbone wants {tuple(tensor.shape)}"
-            )
-        with torch.no_grad():
-            tensor.copy_(value)
-        filled.append(name.rsplit(".", 1)[0])
+        value = _fit(state[name], tensor) if name in state else None
+        if value is not None:
+            with torch.no_grad():
+                tensor.copy_(value)
+            filled.append(name.rsplit(".", 1)[0])
+        elif required and name in state:
+            problem = f"{name} has shape {tuple(state[name].shape)}"
+            raise UserError(path, problem, f"this backbone wants {tuple(tensor.shape)}")
+        elif required:
+            raise UserError(path, f"has no {name}", "give weights of this backbone")
+        # else a compact head: fc6 of VGG16 is not its shape
     return list(dict.fromkeys(filled))
 
 
@@ -171,6 +120,5 @@ def _fit(value: Tensor, wanted: Tensor) -> Tensor | None:
     # another number of input channels: grey or infrared images. The response to the same picture
     # in every channel stays what it was.
     if value.dim() == 4 and value.shape[1] == 3 and value.shape[::2] == wanted.shape[::2]:
-        channels = wanted.shape[1]
-        return value.mean(1, keepdim=True).expand_as(wanted) * (3 / channels)
+        return value.mean(1, keepdim=True).expand_as(wanted) * (3 / wanted.shape[1])
     return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -10,6 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
+from scaseg.errors import UserError
+from scaseg.io.atomic import write_json
+from scaseg.io.model_folder import CONFIG, WEIGHTS
+from scaseg.io.tensors import write_tensors
 from scaseg.models.backbones.base import Backbone
 from scaseg.models.padding import keep_real, real_pixels
 
@@ -19,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Segmenter(nn.Module):
-    """Normalised images (B, C, H, W) -> scores of the classes (B, classes, H, W).
+    """Normalized images (B, C, H, W) -> scores of the classes (B, classes, H, W).
 
-    `config` describes the model for `save_pretrained`; the parts are what counts.
+    `config` describes the model for `save_pretrained`; the parts are what counts. Built by
+    `scaseg.create_model`, loaded by `scaseg.load_model`.
     """
 
     def __init__(
@@ -44,7 +51,15 @@ class Segmenter(nn.Module):
         height, width = images.shape[-2:]
         if sizes is None:
             return _resize(scores, height, width)
-        return self._resize_each(scores, real, sizes, height, width)
+        assert real is not None
+        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
+        # all numbers at once: each would make the GPU wait
+        numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
+        full = scores.new_zeros(*scores.shape[:2], height, width)
+        for index, (rows, columns, own_height, own_width) in enumerate(numbers):
+            part = scores[index : index + 1, :, :rows, :columns]
+            full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
+        return full
 
     def coarse(self, images: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Score every neuron, (B, classes, h, w), and say which are real, (B, h, w) or None: all.
@@ -61,7 +76,7 @@ class Segmenter(nn.Module):
         *,
         context: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """What the head sees of images: (B, channels, h, w), and which neurons are real.
+        """Return what the head reads, (B, M, h, w), and which neurons are real (B, h, w).
 
         `context` takes the place of the model's own.
         """
@@ -89,47 +104,86 @@ class Segmenter(nn.Module):
 
         return predict(self, images, **options)
 
-    @staticmethod
-    def _resize_each(
-        scores: Tensor, real: Tensor | None, sizes: Tensor, height: int, width: int
-    ) -> Tensor:
-        """Enlarge each image's own part of the map to its own size."""
-        assert real is not None
-        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
-        # one look at all numbers: each would make the GPU wait
-        numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
-        full = scores.new_zeros(*scores.shape[:2], height, width)
-        for index, (rows, columns, own_height, own_width) in enumerate(numbers):
-            part = scores[index : index + 1, :, :rows, :columns]
-            full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
-        return full
+    def save_pretrained(self, folder: str | Path, *, half: bool = False) -> None:
+        """Write config.json and model.safetensors; each appears whole or not at all.
+
+        half: matrices and filters in 16 bits, half the size. Vectors stay as they are: the
+        statistics of norms span more than 16 bits do.
+        """
+        folder = Path(folder)
+        state = self.state_dict()
+        if half:
+            for name, tensor in state.items():
+                if tensor.dim() > 1 and tensor.is_floating_point():
+                    state[name] = tensor.half()
+                    if not torch.isfinite(state[name]).all():
+                        problem = f"{name} has numbers beyond 16 bits"
+                        raise UserError("half", problem, "save it whole")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / WEIGHTS, state, {"format": "pt"})
+        write_json(folder / CONFIG, self.config.to_dict())  # last: a folder with one is complete
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, **hub: Any) -> Segmenter:
+        """Load a saved model: the same as `scaseg.load_model`."""
+        from scaseg.models.build import load_model
+
+        return load_model(name, **hub)
+
+    def push_to_hub(self, repo_id: str, *, half: bool = False, **options: Any) -> str:
+        """Upload the model to the Hugging Face hub, with a card; return the address of the commit.
+
+        options: of huggingface_hub.ModelHubMixin.push_to_hub: private, token, commit_message, ...
+        """
+        # Here, and not a base class: it takes a third of a second to import, its save_pretrained
+        # removes the old config.json before the new one is there, and its from_pretrained reads
+        # whatever stands in one.
+        from huggingface_hub import ModelHubMixin
+
+        model = self
+
+        class Upload(ModelHubMixin, library_name="scaseg", pipeline_tag="image-segmentation"):
+            def _save_pretrained(self, save_directory: Path) -> None:
+                model.save_pretrained(save_directory, half=half)
+
+        return Upload().push_to_hub(repo_id, **options)
 
     def _check(self, images: Tensor, sizes: Tensor | None) -> None:
-        channels = self.config.in_channels
-        least = self.backbone.stride
+        channels, least = self.config.in_channels, self.backbone.stride
+        fits = f"at least {least} x {least} pixels"
         if images.dim() != 4 or images.shape[1] != channels or min(images.shape[-2:]) < least:
-            raise ValueError(
-                f"images have shape {tuple(images.shape)}; give (B, {channels}, H, W) of at least "
-                f"{least} x {least} pixels"
-            )
+            problem = f"shape {tuple(images.shape)}"
+            raise UserError("images", problem, f"give (B, {channels}, H, W) of {fits}")
         if sizes is None:
             return
         if not isinstance(sizes, Tensor):
-            raise ValueError(f"sizes is a {type(sizes).__name__}; give a tensor (B, 2)")
+            raise UserError("sizes", f"a {type(sizes).__name__}", "give a tensor (B, 2)")
         if sizes.shape != (len(images), 2) or sizes.dtype.is_floating_point:
-            raise ValueError(
-                f"sizes has shape {tuple(sizes.shape)} and dtype {sizes.dtype}; give whole numbers "
-                f"({len(images)}, 2): height and width of each image"
-            )
+            problem = f"shape {tuple(sizes.shape)}, dtype {sizes.dtype}"
+            remedy = f"give whole numbers ({len(images)}, 2): height and width of each image"
+            raise UserError("sizes", problem, remedy)
         if not torch.compiler.is_compiling() and sizes.device.type == "cpu":
             small, large = sizes.min(0).values, sizes.max(0).values
             if int(small.min()) < least or (large > torch.tensor(images.shape[-2:])).any():
-                raise ValueError(
-                    f"sizes run from {tuple(small.tolist())} to {tuple(large.tolist())} but the "
-                    f"batch is {tuple(images.shape[-2:])}; each image must lie within it and have "
-                    f"at least {least} x {least} pixels"
+                problem = (
+                    f"from {tuple(small.tolist())} to {tuple(large.tolist())} in a batch of "
+                    f"{tuple(images.shape[-2:])}"
                 )
+                remedy = f"each image must lie within it and have {fits}"
+                raise UserError("sizes", problem, remedy)
 
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:
     return F.interpolate(scores, size=(height, width), mode="bilinear", align_corners=False)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into eval mode for a while; each of its modules gets its own mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -71,19 +71,19 @@ def write_state(state: Mapping[str, Any] | EncodedState, path: Path, *, keep: bo
 def read_state(path: Path) -> dict[str, Any]:
     """Read a training state, without running anything of it; DamagedError where it is not whole."""
     if not path.is_file():
-        raise DamagedError(f"{path}: no such file")
+        raise DamagedError(path, "no such file")
     tensors, notes = read_tensors(path, signed=True)
     try:
         state = _decode(json.loads(notes[TREE]), tensors)
     except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
-        raise DamagedError(f"{path}: holds no training state") from error
+        raise DamagedError(path, "holds no training state") from error
     if not (
         isinstance(state, dict)
         and all(isinstance(state.get(key), kind) for key, kind in REQUIRED.items())
         and isinstance(state["loops"].get("fit_loop"), dict)
         and all(isinstance(one, dict) for one in state["optimizer_states"] + state["lr_schedulers"])
     ):
-        raise DamagedError(f"{path}: holds no training state")
+        raise DamagedError(path, "holds no training state")
     return state
 
 

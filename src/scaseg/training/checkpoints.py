@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from scaseg.models.checkpoint import CONFIG, read_config, save_pretrained
+from scaseg.io.model_folder import CONFIG
+from scaseg.models.checkpoint import read_config
 from scaseg.training.checkpoint_io import StateFiles
 from scaseg.training.distributed import all_reduce_max
 from scaseg.training.ema import EMA
@@ -44,7 +45,7 @@ class BestCheckpoint(Callback):
             model = pl_module.model if self.ema is None else self.ema.averaged_model()
             record = {**model.config.training, "best": {"epoch": self.epoch, "mIoU": mean_iou}}
             model.config = replace(model.config, training=record)
-            save_pretrained(model, self.folder / BEST)
+            model.save_pretrained(self.folder / BEST)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Trust what is saved: a run may have died between saving the best and its state."""

@@ -14,8 +14,8 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
 from scaseg.data.loading import TrainingDataset
 from scaseg.data.sample import collate
-from scaseg.errors import UserError, WorkError, located
-from scaseg.models.build import build_model, check_model
+from scaseg.errors import WorkError, located
+from scaseg.models.build import build_model, outline_model
 from scaseg.models.pretrained import check_source, load_pretrained
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
@@ -29,7 +29,7 @@ SQUARES = 512
 def check_network(run: RunConfig, *, is_fresh: bool = True) -> None:
     """Refuse what cannot be built before the data are checked, which may take minutes."""
     with located("model", "."):
-        check_model(_model_config(run, ("any",)))
+        outline_model(_model_config(run, ("any",)))
     if is_fresh and run.model.backbone_weights is not None:
         check_source(run.model.backbone, run.model.backbone_weights)
 
@@ -68,10 +68,8 @@ def build_network(
         if BACKBONES[run.model.backbone].hub is not None:
             log("the backbone starts from random weights; --backbone-weights imagenet gives more")
         return model, True
-    try:
-        loaded = load_pretrained(model, run.model.backbone, source)
-    except OSError as error:
-        raise UserError("model.backbone_weights", str(error)) from error
+    with located("model", "."):
+        loaded = load_pretrained(model, source)
     in_head = [name for name in loaded if name.startswith("head.")]
     head = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
     log(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{head}")

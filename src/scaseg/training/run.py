@@ -21,10 +21,11 @@ from scaseg.data.transforms import Transform
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers
 from scaseg.io.lock import folder_lock
+from scaseg.io.model_folder import CONFIG
 from scaseg.io.table import Row, read_rows
 from scaseg.metrics import class_table
 from scaseg.models.build import load_model
-from scaseg.models.checkpoint import CONFIG, read_weights, save_pretrained
+from scaseg.models.checkpoint import read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, check_training
@@ -387,7 +388,7 @@ def _finish(
         "validation": {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")},
     }
     model.config = replace(model.config, training=record)
-    save_pretrained(model, folder / MODEL)
+    model.save_pretrained(folder / MODEL)
     if rows:
         save_figure(curve_figure(rows), folder / CURVE)
 
