@@ -44,31 +44,33 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str,
         raise OSError(str(DamagedError.cannot_be("written", path, error))) from error
 
 
-def read_tensors(path: Path, *, signed: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors and notes; DamagedError where the checksum is wrong.
+def read_tensors(
+    path: Path, *, signed: bool = False, remedy: str = ""
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and notes; DamagedError, with a remedy, where the checksum is wrong.
 
     Others' files have none; signed: only a file of ours will do.
     """
-    with _opened(path) as file:
+    with _opened(path, remedy) as file:
         notes = dict(file.metadata() or {})
         # copies: what is mapped from a file changes, or is gone, with the file
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     checksum = notes.pop(CHECKSUM, None)
     if (signed or checksum is not None) and checksum != _checksum(tensors, notes):
         detail = "its checksum does not fit its contents"
-        raise DamagedError(path, "is damaged", "save it again", detail)
+        raise DamagedError(path, "is damaged", remedy, detail)
     return tensors, notes
 
 
-def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def read_shapes(path: Path, *, remedy: str = "") -> dict[str, tuple[int, ...]]:
     """The name and shape of every tensor of a file, without reading them."""
-    with _opened(path) as file:
+    with _opened(path, remedy) as file:
         names = list(file.keys())
         return {name: tuple(file.get_slice(name).get_shape()) for name in names}
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, remedy: str) -> Iterator[Any]:
     """Open a file; whatever is wrong with it is a DamagedError."""
     try:
         with path.open("rb") as start:
@@ -80,7 +82,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except MemoryError:
         raise
     except Exception as error:  # given a bad header the library raises anything
-        raise DamagedError(path, "not a safetensors file", "save it again", str(error)) from error
+        raise DamagedError(path, "not a safetensors file", remedy, str(error)) from error
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

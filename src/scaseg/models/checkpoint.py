@@ -41,7 +41,7 @@ def read_weights(model: nn.Module, folder: str | Path) -> None:
     """
     path = Path(folder) / WEIGHTS
     own = model.state_dict()
-    theirs = read_shapes(path)
+    theirs = read_shapes(path, remedy="save it again")
     for name in sorted(own.keys() | theirs.keys()):
         if name not in theirs:
             raise UserError(path, f"has no {name}", f"it belongs to another {CONFIG}")
@@ -51,7 +51,7 @@ def read_weights(model: nn.Module, folder: str | Path) -> None:
         if theirs[name] != (shape := tuple(own[name].shape)):
             problem = f"{name} has shape {theirs[name]}"
             raise UserError(path, problem, f"the model of {CONFIG} wants {shape}")
-    state, _ = read_tensors(path)
+    state, _ = read_tensors(path, remedy="save it again")
     for name, tensor in state.items():
         if tensor.is_floating_point() != own[name].is_floating_point():
             raise UserError(path, f"{name} holds {tensor.dtype}", "save it again as it was")

@@ -39,11 +39,7 @@ def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
             path = download(BACKBONES[name].hub, WEIGHTS) / WEIGHTS
         else:
             path = Path(source) if os.path.isfile(source) else find_model(source) / WEIGHTS
-        try:
-            state, _ = read_tensors(path)
-        except DamagedError as error:
-            remedy = "convert or fetch it again"
-            raise UserError(path, error.problem, remedy, error.detail) from error
+        state, _ = read_tensors(path, remedy="convert or fetch it again")
         if any(key.startswith(PART) for key in state):  # a whole model of ours
             state, in_head = _part(state, PART), {}
         else:
