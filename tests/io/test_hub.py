@@ -87,10 +87,12 @@ def test_half_a_repository_in_the_cache_is_not_enough(cache):
             "path",
         ),
         (
-            lambda: scaseg.create_model("resnet50", classes=2, backbone_weights="imagenet"),
-            "backbone_weights: timm/resnet50.tv_in1k: not here, and cannot be downloaded from the "
-            "Hugging Face hub (OSError); check its name, or fetch model.safetensors elsewhere and "
-            "give the path",
+            lambda: scaseg.create_model(
+                "mobilenet_v2", "none", "light", classes=2, backbone_weights="imagenet"
+            ),
+            "backbone_weights: timm/mobilenetv2_100.ra_in1k: not here, and cannot be downloaded "
+            "from the Hugging Face hub (OSError); check its name, or fetch model.safetensors "
+            "elsewhere and give the path",
         ),
     ],
 )
