@@ -117,12 +117,12 @@ def test_nothing_is_overwritten(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("photo.png --model dot --point 64,0", "points: 64,0 is outside the photograph of 64 x 48"),
+        ("photo.png --model dot --point 64,0", "--point: 64,0 is outside the image of 64 x 48"),
         ("photo.png --model dot --point 3", "--point: '3'; give two numbers X,Y"),
-        ("photo.png --model dot --point nan,0", "give two numbers"),
+        ("photo.png --model dot --point nan,0", "two numbers"),
         ("photo.png --model dot --grid 3", "--grid: '3'; give rows and columns"),
         ("photo.png --model dot --grid 0x3", "--grid: '0x3'; give rows and columns"),
-        ("photo.png --model dot --grid 30x30", "points: 900; a figure has room for"),
+        ("photo.png --model dot --grid 30x30", "--point: 900; a figure has room for"),
         ("photo.png --model dot", "--point: none; give --point X,Y, --grid RxC or --classes"),
         ("photo.png --model dot --point 1,1 --classes", "--point and --classes; give"),
         ("photo.png --model none --point 1,1", "context is 'none'"),
@@ -152,7 +152,7 @@ def test_bad_input_is_one_line(place, capsys, monkeypatch, arguments, said):
     ("out", "said"),
     [
         ("figure.bmp", "ends in none of .png .pdf .svg .npz"),
-        ("gone/figure.png", "is no folder; make it first"),
+        ("gone/figure.png", "cannot be written (No such file or directory); give another place"),
     ],
 )
 def test_bad_places(place, capsys, out, said):

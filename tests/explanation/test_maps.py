@@ -189,11 +189,11 @@ def test_class_maps_of_even_dependencies_are_even():
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([(64, 0)], "points: 64,0 is outside the photograph of 64 x 48; give x from 0 to 63"),
-        ([(0, -1)], "outside the photograph"),
-        ([(1, 2, 3)], "give two numbers"),
-        ([(float("nan"), 0)], "give two numbers"),
-        (["ab"], "give two numbers"),
+        ([(64, 0)], "point: 64,0 is outside the image of 64 x 48; give x from 0 to 63"),
+        ([(0, -1)], "outside the image"),
+        ([(1, 2, 3)], "two numbers"),
+        ([(float("nan"), 0)], "two numbers"),
+        (["ab"], "two numbers"),
         ([], "give at least one"),
     ],
 )
@@ -208,7 +208,7 @@ def test_a_model_without_context_says_so():
 
 
 def test_images_that_are_none():
-    with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype float64; give uint8"):
+    with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype float64; give a path"):
         explain(small_model(), np.zeros((48, 64, 3)), points=[(0, 0)])
 
 
@@ -222,7 +222,7 @@ def test_neurons_are_chosen_in_one_way(which):
 
 @pytest.mark.parametrize("grid", [(0, 3), (49, 2), (2, 65)])
 def test_grids_with_no_point_or_more_than_pixels(grid):
-    with pytest.raises(ValueError, match=rf"grid: {grid[0]}x{grid[1]} of a photograph with 48"):
+    with pytest.raises(ValueError, match=rf"grid: {grid[0]}x{grid[1]} of an image with 48"):
         explain(small_model(), photograph(48, 64), grid=grid)
 
 

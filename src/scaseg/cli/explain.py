@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.options import add_max_pixels, add_model, find, load, print_notes
+from scaseg.cli.options import DEVICES, add_max_pixels, add_model, find, load, print_notes
 from scaseg.cli.parser import Parser, positive
-from scaseg.errors import UserError, located
+from scaseg.errors import UserError, as_options, located
 from scaseg.io.destination import check_file
-from scaseg.io.model_folder import find_model, model_notes
+from scaseg.io.model_folder import model_notes
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.base import SegmentationDataset
@@ -28,56 +26,38 @@ def add_explain(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "explain",
-        help="what the neurons of a photograph depend on, as a figure",
-        description="Show which regions of a photograph the neurons at some points depend on, or "
-        "where one model is wrong and another right, and what that one depended on there. Points "
-        "are pixels of the upright photograph, origin top left.",
+        help="what the neurons of an image depend on, as a figure",
+        description="Show which regions of an image the neurons at some points depend on, or where "
+        "one model is wrong and another right, and what that one depends on there. Points are "
+        "pixels of the upright image, origin top left.",
         epilog="example: scaseg explain photo.jpg --model runs/first --point 120,80 --point 40,200 "
-        "--out why.png; without --model the built-in one is used; two models: scaseg explain "
-        "photo.jpg --label photo.png --compare runs/none runs/sca --out why.png, or --data DIR for "
-        "a page of the images with the largest differences",
+        "--out why.png; two models: scaseg explain photo.jpg --label photo.png --compare runs/none "
+        "runs/sca --out why.png, or --data DIR for a page of the images where they differ most",
     )
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="a photograph")
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="an image")
     add_model(parser)
-    parser.add_argument(
-        "--out", required=True, metavar="FILE", help="where the figure goes (.png .pdf .svg .npz)"
-    )
-    parser.add_argument(
-        "--format", choices=FORMATS, help="of the file (by its suffix); npz: the numbers"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    flag: dict[str, Any] = {"action": "store_true"}
+    out = "the figure to write (.png .pdf .svg), or its numbers (.npz)"
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help=out)
+    parser.add_argument("--format", choices=FORMATS, help="of the file (by its suffix)")
+    parser.add_argument("--overwrite", **flag, help="replace a file that is there")
     which = parser.add_argument_group("which neurons")
-    which.add_argument(
-        "--point", action="append", type=_point, metavar="X,Y", help="a pixel; as many as you like"
-    )
-    which.add_argument(
-        "--grid", type=_grid, metavar="RxC", help="R rows of C points, evenly spread, such as 3x4"
-    )
-    which.add_argument(
-        "--classes", action="store_true", help="the mean over all neurons of each predicted class"
-    )
+    point = "a pixel; as many as you like"
+    which.add_argument("--point", action="append", type=_point, metavar="X,Y", help=point)
+    grid = "R rows of C points, evenly spread, such as 3x4"
+    which.add_argument("--grid", type=_grid, metavar="RxC", help=grid)
+    which.add_argument("--classes", **flag, help="the mean over the neurons of each class")
     two = parser.add_argument_group("two models")
-    two.add_argument(
-        "--compare", nargs=2, metavar=("MODEL_A", "MODEL_B"), help="where A is wrong and B right"
-    )
+    models: dict[str, Any] = {"nargs": 2, "metavar": ("MODEL_A", "MODEL_B")}
+    two.add_argument("--compare", **models, help="where A is wrong and B right")
     two.add_argument("--label", metavar="FILE", help="the label map of IMAGE")
-    two.add_argument(
-        "--data",
-        metavar="DIR",
-        help="search a data set instead of IMAGE (default: the one B was trained on)",
-    )
-    two.add_argument(
-        "--split", metavar="NAME", help="of the data: train, val, test or all (test, else val)"
-    )
+    data = "search a dataset instead of IMAGE (default: the one B was trained on)"
+    two.add_argument("--data", metavar="DIR", help=data)
+    two.add_argument("--split", metavar="NAME", help="train, val, test or all (test, else val)")
     two.add_argument("--top", type=positive, metavar="N", help="images on the page (5)")
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda", "mps"),
-        default="auto",
-        help="what to compute on (auto)",
-    )
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
     add_max_pixels(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bar, no summary")
+    parser.add_argument("--quiet", **flag, help="no progress bar, no summary")
     parser.set_defaults(run=_explain)
 
 
@@ -85,31 +65,27 @@ def _explain(options: argparse.Namespace, parser: Parser) -> None:
     _check_combination(options)
     kind = _check_out(options)
     notes = _compare(options, kind) if options.compare else _explain_image(options, kind)
-    if not options.quiet:  # not before: what fails is told in one line
-        if not options.compare:
-            print_notes(model_notes(options.model, find_model(options.model)), quiet=False)
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)
-        print(f"wrote {options.out}", file=sys.stderr)
+    print_notes([*notes, f"wrote {options.out}"], quiet=options.quiet)
 
 
 def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
-    """Write the maps of some neurons; return what is to be said of them."""
-    folder = find("--model", options.model)  # before torch: it is quick to refuse
+    folder = find("--model", options.model)  # before torch is imported
 
     from scaseg.data.decode.image import read_image
     from scaseg.explanation.maps import explain
 
     image = read_image(options.image, max_pixels=options.max_pixels)
     model = load("--model", folder, options.device)
-    maps = explain(model, image, points=options.point, grid=options.grid, classes=options.classes)
-    maps.save(options.out, format=kind)
-    return [] if kind == "npz" else maps.notes()
+    which = {"points": options.point, "grid": options.grid, "classes": options.classes}
+    with as_options():
+        maps = explain(model, image, **which)
+        maps.save(options.out, format=kind)
+    notes = maps.notes() if kind != "npz" else []
+    return [*model_notes(options.model, folder), *(f"note: {note}" for note in notes)]
 
 
 def _compare(options: argparse.Namespace, kind: str) -> list[str]:
-    """Write a page of where one model is wrong and another right."""
-    for folder in options.compare:  # before torch: it is quick to refuse
+    for folder in options.compare:  # before torch is imported
         find("--compare", folder)
 
     from scaseg.explanation.disagreement import read_sample
@@ -124,17 +100,10 @@ def _compare(options: argparse.Namespace, kind: str) -> list[str]:
     else:
         limit = options.max_pixels
         samples = [read_sample(options.image, options.label, second, max_pixels=limit)]
-    one, other = (Path(folder).resolve().name for folder in options.compare)
-    with (
-        progress_bar("comparing", len(samples), shown=not options.quiet) as progress,
-        located("--compare"),
-    ):
-        page = disagreement_page(
-            *(first, second, samples),
-            top=options.top or 5,
-            names=(one, other) if one != other else ("A", "B"),
-            progress=progress,
-        )
+    names = tuple(Path(folder).resolve().name for folder in options.compare)
+    with progress_bar("comparing", shown=not options.quiet) as progress, located("--compare"):
+        how: dict[str, Any] = {"top": options.top or 5, "names": names, "progress": progress}
+        page = disagreement_page(first, second, samples, **how)
     save_figure(page, options.out, format=kind)
     return []
 
@@ -147,72 +116,63 @@ def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDatas
     config = data_config(model, options.data)
     if options.max_pixels is not None:
         config = replace(config, max_pixels=options.max_pixels)
-    dataset, said = evaluation_split(config, options.split, trained_on=trained_on(model))
+    dataset, description = evaluation_split(config, options.split, trained_on=trained_on(model))
     check_data(model, dataset, "none")
-    if not options.quiet:
-        print(f"{len(dataset)} photographs: {said}", file=sys.stderr)
+    print_notes([f"{len(dataset)} photographs: {description}"], quiet=options.quiet)
     return dataset
 
 
 def _check_out(options: argparse.Namespace) -> str:
     """Return the format of the file; UserError where it is unknown or a file would be lost."""
-    out = Path(options.out)
-    kind: str = options.format or out.suffix.lower().lstrip(".")
-    if kind not in FORMATS:
-        endings = " ".join(f".{name}" for name in FORMATS)
-        raise UserError("--out", f"{out} ends in none of {endings}", "give --format")
-    if kind == "npz" and options.compare is not None:
+    out, suffix = options.out, options.out.suffix.lower().lstrip(".")
+    if not options.format and suffix not in FORMATS:
+        raise UserError("--out", f"{out} ends in none of .png .pdf .svg .npz", "give --format")
+    kind: str = options.format or suffix
+    if kind == "npz" and options.compare:
         raise UserError("--format", "npz, but --compare draws a page", "give png, pdf or svg")
-    if os.path.isdir(out):  # not Path's own, which raises where a name is too long
-        raise UserError("--out", f"{out} is a folder", "give a file")
-    if os.path.exists(out) and not options.overwrite:
-        raise UserError("--out", f"{out} is there already", "use --overwrite, or another name")
-    if not out.parent.is_dir():
-        raise UserError("--out", f"{out.parent} is no folder", "make it first")
-    check_file("--out", out)
+    check_file("--out", out, overwrite=options.overwrite)
     return kind
 
 
 def _check_combination(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    ways = {"--point": options.point, "--grid": options.grid, "--classes": options.classes}
-    given = [name for name, value in ways.items() if value]
-    label, data = {"--label": options.label}, {"--data": options.data, "--top": options.top}
-    data["--split"] = options.split
-    if options.compare is None:
-        needless, why = label | data, "goes with --compare MODEL_A MODEL_B"
-    elif options.image is None:
-        needless, why = label, "goes with IMAGE, not with --data"
-    else:
-        needless, why = data, "goes without IMAGE"
-    for name, value in needless.items():
-        if value is not None:
-            raise UserError(name, why, "leave it out")
-    if options.compare is not None and (given or options.model is not None):
-        name = given[0] if given else "--model"
-        raise UserError(name, "--compare finds its own place, of its two models", "leave it out")
-    if options.compare is None and options.image is None:
-        raise UserError("IMAGE", "none", "give a photograph")
-    if options.compare is None and len(given) != 1:
+    """Refuse options that do not go together, and too few of them."""
+
+    def refuse(names: Sequence[str], why: str) -> None:
+        for name in names:
+            if getattr(options, name):
+                raise UserError(f"--{name}", why, "leave it out")
+
+    ways = ("point", "grid", "classes")
+    if options.compare:
+        refuse((*ways, "model"), "--compare finds its own place, of its two models")
+        if options.image is None:
+            refuse(["label"], "goes with IMAGE, not with --data")
+        else:
+            refuse(("data", "top", "split"), "goes without IMAGE")
+            if options.label is None:
+                raise UserError("--label", "none", "give the label map of IMAGE, or --data DIR")
+        return
+    refuse(("label", "data", "top", "split"), "goes with --compare MODEL_A MODEL_B")
+    if options.image is None:
+        raise UserError("IMAGE", "none", "give an image")
+    given = [f"--{name}" for name in ways if getattr(options, name)]
+    if len(given) != 1:
         came = " and ".join(given) or "none"
         raise UserError("--point", came, "give --point X,Y, --grid RxC or --classes")
-    if options.compare and options.image is not None and options.label is None:
-        raise UserError("--label", "none", "--compare needs the label map of IMAGE, or --data DIR")
 
 
 def _point(text: str) -> tuple[float, float]:
     try:
-        x, y = (float(part) for part in text.split(","))
+        x, y = map(float, text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; give two numbers X,Y: pixels from the left and from the top"
-        ) from None
+        remedy = "give two numbers X,Y: pixels from the left and from the top"
+        raise UserError("", repr(text), remedy) from None
     return x, y
 
 
 def _grid(text: str) -> tuple[int, int]:
     try:
-        rows, columns = (positive(part) for part in text.lower().split("x"))
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(f"{text!r}; give rows and columns, such as 3x4") from None
+        rows, columns = map(positive, text.lower().split("x"))
+    except ValueError:
+        raise UserError("", repr(text), "give rows and columns, such as 3x4") from None
     return rows, columns

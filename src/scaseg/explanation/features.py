@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
@@ -39,20 +39,16 @@ class NeuronGrid:
     def neuron_at(self, x: float, y: float) -> tuple[int, int]:
         """Return row and column of the neuron nearest to a pixel (x, y) of the photograph."""
         row, column = (
-            int(np.floor(self._positions(axis, np.array([pixel]), size)[0] + 0.5))
-            for axis, (pixel, size) in enumerate(zip((y, x), self.image_size, strict=True))
+            int(np.floor(self._positions(axis, pixel, self.image_size[axis]) + 0.5))
+            for axis, pixel in enumerate((y, x))
         )
         return row, column
 
     def center(self, row: int, column: int) -> tuple[float, float]:
         """Return the pixel (x, y) of the photograph in the middle of a neuron's receptive field."""
-        y, x = (
-            (self.offset + self.stride * index + 0.5) * (size / seen) - 0.5
-            for index, size, seen in zip(
-                (row, column), self.image_size, self.input_size, strict=True
-            )
-        )
-        return x, y
+        seen = self.offset + self.stride * np.array([row, column])
+        y, x = (seen + 0.5) * np.divide(self.image_size, self.input_size) - 0.5
+        return float(x), float(y)
 
     def cell(self, row: int, column: int, size: Size | None = None) -> tuple[slice, slice]:
         """Return the rows and columns of pixels that are nearest to one neuron."""
@@ -77,11 +73,9 @@ class NeuronGrid:
             resized = (resized[low] * (1 - share) + resized[high] * share).T  # the other axis next
         return resized
 
-    def _positions(
-        self, axis: int, pixels: NDArray[np.generic], length: int
-    ) -> NDArray[np.float64]:
+    def _positions(self, axis: int, pixels: ArrayLike, length: int) -> NDArray[np.float64]:
         """Map pixels of a picture of the photograph, `length` long, to positions among neurons."""
-        seen = (pixels.astype(np.float64) + 0.5) * (self.input_size[axis] / length) - 0.5
+        seen = (np.asarray(pixels, np.float64) + 0.5) * (self.input_size[axis] / length) - 0.5
         return ((seen - self.offset) / self.stride).clip(0, self.map_size[axis] - 1)
 
 

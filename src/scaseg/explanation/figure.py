@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -18,6 +18,7 @@ from PIL import Image, ImageFilter
 
 from scaseg.errors import UserError
 from scaseg.explanation.maps import MAX_MAPS, DependencyMaps
+from scaseg.plots.legend import shorten
 
 DPI = 150
 NEARLY_EVEN = 0.1  # a scale that spans less than this part of the average shows hardly anything
@@ -30,7 +31,7 @@ Rgb = NDArray[np.uint8]
 COLORS = ListedColormap(colormaps["inferno"](np.linspace(0.08, 0.97, 256)), "dependency")
 
 
-def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str = "") -> Figure:
+def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10) -> Figure:
     """Draw a photograph with its points numbered, and the map of each over the photograph.
 
     width in inches. All maps share one scale, so that they can be compared; its numbers are
@@ -39,25 +40,23 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
     all others look alike. Of more than MAX_MAPS classes, the largest are drawn.
     """
     if len(maps) > MAX_MAPS and maps.regions is None:
-        raise UserError("points", f"{len(maps)}", f"a figure has room for {MAX_MAPS} at most")
-    maps = maps.first(MAX_MAPS)
+        raise UserError("point", f"{len(maps)}", f"a figure has room for {MAX_MAPS} at most")
+    count = min(len(maps), MAX_MAPS)
     height_px, width_px = maps.image.shape[:2]
     shape = min(4.0, max(0.25, width_px / height_px))  # beyond, a strip of cells would be lines
-    layout = choose_layout(len(maps), shape)
-    cell = width / layout.columns
+    rows, columns, span = choose_layout(count, shape)
+    cell = width / columns
     caption = _caption(maps)
     below = 0.9 + 0.16 * len(caption.splitlines())  # inches: the scale, and what stands under it
-    height = layout.rows * (cell / shape + 0.28) + below + (0.3 if title else 0)
-    figure = new_figure(width, height)
-    if title:
-        figure.suptitle(title, fontsize=11, color=INK, parse_math=False)
-    cells = figure.add_gridspec(layout.rows, layout.columns)
+    figure = new_figure(width, rows * (cell / shape + 0.28) + below)
+    cells = figure.add_gridspec(rows, columns)
     colors = map_colors(maps)
 
-    photograph = figure.add_subplot(cells[: layout.span, : layout.span])
-    show_image(photograph, maps.image, cell * layout.span)
+    photograph = figure.add_subplot(cells[:span, :span])
+    show_image(photograph, maps.image, cell * span)
     style_panel(photograph, "photograph").set_anchor("N")
-    for index, place in enumerate(layout.cells(len(maps))):
+    free = (place for place in np.ndindex(rows, columns) if max(place) >= span)
+    for index, place in zip(range(count), free, strict=False):
         axes = style_panel(figure.add_subplot(cells[place]), _heading(maps, index, cell))
         show_map(axes, maps, index, colors, cell)
         if (point := maps.points[index]) is not None:
@@ -69,27 +68,15 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10, title: str 
     return figure
 
 
-class Layout(NamedTuple):
-    """A page of rows x columns cells; the large panel takes span x span, at the top left."""
-
-    rows: int
-    columns: int
-    span: int
-
-    def cells(self, count: int) -> list[tuple[int, int]]:
-        """Return the places (row, column) of the small panels, row by row around the large one."""
-        free = [place for place in np.ndindex(self[:2]) if max(place) >= self.span]
-        return free[:count]
-
-
-def choose_layout(count: int, shape: float, *, page: float = 1.6) -> Layout:
+def choose_layout(count: int, shape: float, *, page: float = 1.6) -> tuple[int, int, int]:
     """Arrange `count` small panels and a large one, all of width / height `shape`.
 
-    Preferred: a page near `page` in shape, no empty cells, a large panel that takes a third of the
-    width, and few columns. The weights were chosen by looking at pages of 1 to 12.
+    Returns the rows and columns of cells, and how many of both the large panel takes, at the top
+    left. Preferred: a page near `page` in shape, no empty cells, a large panel that takes a third
+    of the width, and few columns. The weights were chosen by looking at pages of 1 to 12.
     """
 
-    def cost(layout: Layout) -> float:
+    def cost(layout: tuple[int, int, int]) -> float:
         rows, columns, span = layout
         ratio = columns * shape / rows
         empty = 1 - (span**2 + count) / (rows * columns)
@@ -99,7 +86,7 @@ def choose_layout(count: int, shape: float, *, page: float = 1.6) -> Layout:
 
     return min(
         (
-            Layout(max(span, -(-(count + span**2) // columns)), columns, span)
+            (max(span, -(-(count + span**2) // columns)), columns, span)
             for span in (1, 2, 3)
             for columns in range(span, count + 2 * span)
         ),
@@ -122,12 +109,10 @@ def map_colors(maps: DependencyMaps) -> ScalarMappable:
 def evenness_note(maps: DependencyMaps) -> str:
     """Say how little the coefficients differ where colors show hardly anything; else nothing."""
     low, high = (float(np.quantile(_multiples(maps), q)) for q in (0.005, 0.995))
-    if high - low >= NEARLY_EVEN:
-        return ""
     most = 100 * max(1 - low, high - 1)
-    return (
-        "all alike" if most < 0.1 else f"nearly even: 99 % lie within {most:.2g} % of the average"
-    )
+    if high - low >= NEARLY_EVEN or most < 0.1:
+        return "" if high - low >= NEARLY_EVEN else "all alike"
+    return f"nearly even: 99 % lie within {most:.2g} % of the average"
 
 
 def _multiples(maps: DependencyMaps) -> NDArray[np.floating]:
@@ -201,19 +186,11 @@ def mark_point(axes: Axes, point: tuple[float, float], name: str = "") -> None:
     for color, line in (("black", 3.2), ("white", 1.4)):
         axes.plot(*point, "o", mfc="none", mec=color, mew=line, ms=9, clip_on=False, zorder=5)
     right, low = point[0] < 0.9 * axes.get_xlim()[1], point[1] < 0.15 * axes.get_ylim()[0]
-    axes.annotate(
-        name,
-        point,
-        (7 if right else -7, -7 if low else 7),
-        textcoords="offset points",
-        ha="left" if right else "right",
-        va="top" if low else "bottom",
-        fontsize=11,
-        fontweight="bold",
-        color="white",
-        path_effects=[withStroke(linewidth=2.5, foreground="black")],
-        zorder=6,
-    )
+    style: dict[str, Any] = {"color": "white", "fontsize": 11, "fontweight": "bold", "zorder": 6}
+    style |= {"ha": "left" if right else "right", "va": "top" if low else "bottom"}
+    style |= {"path_effects": [withStroke(linewidth=2.5, foreground="black")]}
+    beside = (7 if right else -7, -7 if low else 7)
+    axes.annotate(name, point, beside, textcoords="offset points", **style)
 
 
 def _outline(axes: Axes, maps: DependencyMaps, region: NDArray[np.bool_]) -> None:
@@ -280,9 +257,3 @@ def style_panel(axes: Axes, title: str, *, fontsize: float = 9) -> Axes:
     axes.spines[:].set_visible(False)
     axes.set_title(title, fontsize=fontsize, color=INK, pad=3, parse_math=False)
     return axes
-
-
-def shorten(name: str, most: int) -> str:
-    """Return a name on one line, of at most so many letters."""
-    name = " ".join(name.split())
-    return name if len(name) <= most else name[: most - 1] + "…"

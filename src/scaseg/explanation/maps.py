@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,17 +67,6 @@ class DependencyMaps:
     def __len__(self) -> int:
         return len(self.maps)
 
-    def first(self, count: int) -> DependencyMaps:
-        """Return the first few of them."""
-        return replace(
-            self,
-            maps=self.maps[:count],
-            neurons=self.neurons[:count],
-            points=self.points[:count],
-            names=self.names[:count],
-            regions=None if self.regions is None else self.regions[:count],
-        )
-
     def has_no_own(self, index: int) -> bool:
         """Whether a map is that of one neuron, which takes no context from itself."""
         row, column = self.neurons[index]
@@ -106,11 +94,11 @@ class DependencyMaps:
             notes.append(f"{said} (docs/single_channel.md says why)")
         return notes
 
-    def figure(self, *, width: float = 10, title: str = "") -> Figure:
-        """Draw the photograph and the maps; see `scaseg.explanation.figure`."""
+    def figure(self, *, width: float = 10) -> Figure:
+        """Draw the photograph and the maps, `width` inches wide."""
         from scaseg.explanation.figure import draw_dependency_maps
 
-        return draw_dependency_maps(self, width=width, title=title)
+        return draw_dependency_maps(self, width=width)
 
     def save(self, path: str | Path, *, format: str | None = None) -> None:  # noqa: A002
         """Write the figure as png, pdf or svg, or the numbers as npz, by the path's suffix.
@@ -160,25 +148,21 @@ def explain(
     ((1, 8, 12), (64, 90))
     """
     if (points is not None) + (grid is not None) + classes != 1:
-        raise UserError("points", "none, or another choice too", "give points, grid or classes")
+        raise UserError("point", "none, or another choice too", "give points, grid or classes")
     features = extract_features(model, image)
     if classes:
         return _class_maps(features)
-    height, width = features.image.shape[:2]
     if grid is not None:
-        if not (0 < grid[0] <= height and 0 < grid[1] <= width):
-            raise UserError(
-                "grid",
-                f"{grid[0]}x{grid[1]} of a photograph with {height} rows of {width} pixels",
-                "give at least one point, and no more than that",
-            )
-        points = grid_points((height, width), *grid)
+        points = grid_points(features.grid.image_size, *grid)
     return _point_maps(features, points or ())
 
 
 def grid_points(size: tuple[int, int], rows: int, columns: int) -> list[Point]:
     """Spread rows x columns points evenly over a photograph of (height, width), row by row."""
     height, width = size
+    if not (0 < rows <= height and 0 < columns <= width):
+        problem = f"{rows}x{columns} of an image with {height} rows of {width} pixels"
+        raise UserError("grid", problem, "give at least one point, and no more than that")
     return [
         (int((column + 0.5) * width / columns), int((row + 0.5) * height / rows))
         for row in range(rows)
@@ -187,10 +171,7 @@ def grid_points(size: tuple[int, int], rows: int, columns: int) -> list[Point]:
 
 
 def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> DependencyMaps:
-    if not len(points):
-        raise UserError("points", "none", "give at least one (x, y)")
-    for point in points:
-        _check_point(point, features.grid.image_size)
+    _check_points(points, features.grid.image_size)
     neurons = np.array([features.grid.neuron_at(x, y) for x, y in points], np.int64)
     rows, columns = features.grid.map_size
     targets = torch.from_numpy(neurons[:, 0] * columns + neurons[:, 1])
@@ -206,22 +187,19 @@ def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> Dependenc
     )
 
 
-def _check_point(point: Point, size: tuple[int, int]) -> None:
-    """Refuse what is no pixel of a photograph of (height, width)."""
+def _check_points(points: Sequence[Point], size: tuple[int, int]) -> None:
     height, width = size
     try:
-        x, y = point
-        known = isfinite(x) and isfinite(y)
+        pixels = np.asarray(points, np.float64)
     except (TypeError, ValueError):
-        known = False
-    if not known:
-        raise UserError("points", f"{point!r} is no pixel", "give two numbers (x, y)")
-    if not (0 <= x < width and 0 <= y < height):
-        raise UserError(
-            "points",
-            f"{x:g},{y:g} is outside the photograph of {width} x {height}",
-            f"give x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left",
-        )
+        pixels = np.empty(0)
+    if pixels.shape != (len(points), 2) or not np.isfinite(pixels).all():
+        raise UserError("point", f"{points!r}"[:80], "give at least one, two numbers (x, y) each")
+    for x, y in pixels:
+        if not (0 <= x < width and 0 <= y < height):
+            problem = f"{x:g},{y:g} is outside the image of {width} x {height}"
+            fits = f"x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left"
+            raise UserError("point", problem, f"give {fits}")
 
 
 def _is_common(features: ContextFeatures, target: int) -> bool:

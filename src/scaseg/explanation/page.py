@@ -23,12 +23,12 @@ from scaseg.explanation.figure import (
     map_colors,
     mark_point,
     new_figure,
-    shorten,
     show_image,
     show_map,
     style_panel,
 )
 from scaseg.models.segmenter import Segmenter
+from scaseg.plots.legend import shorten
 from scaseg.plots.palette import UNLABELLED, Palette, color, default_palette
 from scaseg.progress import Progress
 
@@ -42,12 +42,12 @@ def disagreement_page(
     samples: Sequence[Sample] | SegmentationDataset,
     *,
     top: int = 5,
-    names: tuple[str, str] = ("A", "B"),
+    names: tuple[str, ...] = ("A", "B"),
     progress: Progress | None = None,
 ) -> Figure:
     """Draw the images with the largest regions that the second model alone gets right.
 
-    names: of the models, used where their contexts are the same.
+    names: of the models; their contexts are used where they differ, A and B where all are equal.
     """
     found = largest_disagreements(first, second, samples, top=top, progress=progress)
     if not found:
@@ -56,10 +56,12 @@ def disagreement_page(
             "the first is nowhere wrong where the second is right",
             "give others, or other images",
         )
-    config, contexts = second.config, (first.config.context, second.config.context)
+    config = second.config
     palette = config.palette or default_palette(len(config.classes))
-    names = names if contexts[0] == contexts[1] else contexts
-    return draw_disagreements(found, config.classes, palette, names=names)
+    for one, other in ((first.config.context, config.context), names, ("A", "B")):
+        if one != other:
+            break
+    return draw_disagreements(found, config.classes, palette, names=(one, other))
 
 
 def draw_disagreements(
@@ -90,18 +92,10 @@ def draw_disagreements(
     for row, one in enumerate(found):
         panels = [figure.add_subplot(cells[row, column]) for column in range(5)]
         _draw_row(panels, one, classes, palette, names, cell)
-    figure.legend(
-        handles=legend,
-        loc="outside lower center",
-        ncols=columns,
-        fontsize=8,
-        frameon=False,
-        handlelength=1.2,
-        columnspacing=1.0,
-        labelspacing=0.35,
-        title=NO_COLOR if empty else None,
-        title_fontsize=8,
-    )
+    style: dict[str, Any] = {"ncols": columns, "fontsize": 8, "title_fontsize": 8, "frameon": False}
+    style |= {"handlelength": 1.2, "columnspacing": 1.0, "labelspacing": 0.35}
+    title = NO_COLOR if empty else None
+    figure.legend(handles=legend, loc="outside lower center", title=title, **style)
     return figure
 
 
@@ -120,7 +114,7 @@ def _draw_row(
     titles = [shorten(found.name, 40), f"truth: {truth}"]
     for name, own, accuracy in zip(names, said, found.accuracies(), strict=True):
         titles.append(f"{name}: {own}  ({100 * accuracy:.1f} % right)")
-    titles.append(f"what {names[1]} looked at")
+    titles.append(f"what {names[1]} depends on")
     for axes, title in zip(panels, titles, strict=True):
         style_panel(axes, title, fontsize=8.5)
     pictures = [found.image, *(color(one, palette) for one in labels)]

@@ -25,9 +25,13 @@ def check_folder(option: str, folder: str | Path) -> None:
         return
 
 
-def check_file(option: str, path: str | Path) -> None:
-    """Refuse a file that could not be written in its folder; UserError names the option."""
+def check_file(option: str, path: str | Path, *, overwrite: bool) -> None:
+    """Refuse a file that exists or could not be written; UserError names the option."""
     path = Path(path)
+    if os.path.isdir(path):  # not Path's own, which raises where a name is too long
+        raise UserError(option, f"{path} is a folder", "give a file")
+    if os.path.exists(path) and not overwrite:
+        raise UserError(option, f"{path} is there already", "use --overwrite, or another name")
     trial = temporary_beside(path)
     try:
         path.is_symlink()  # raises where the name is too long

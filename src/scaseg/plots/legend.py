@@ -56,14 +56,18 @@ def _entries(areas: Mapping[str, float], palette: Palette, most: int | None = No
     named = [entry for entry in found if entry[0] >= SMALL][:most]
     rest = [share for share, _, _ in found[len(named) :] if share > 0]
     lines: list[Entry] = [
-        (color, f"{_printable(name)}  {100 * share:.1f} %") for share, name, color in named
+        (color, f"{shorten(name, 40)}  {100 * share:.1f} %") for share, name, color in named
     ]
     if rest:
         lines.append((None, f"{len(rest)} more  {100 * sum(rest):.1f} %"))
     return lines
 
 
-def _printable(name: str) -> str:
-    """A name on one line, of a length that a legend can show."""
+def shorten(name: str, most: int) -> str:
+    """Return a name on one line, of at most so many letters.
+
+    >>> shorten("tall building", 10)
+    'tall buil…'
+    """
     name = " ".join(name.split())
-    return name if len(name) <= 40 else name[:39] + "…"
+    return name if len(name) <= most else name[: most - 1] + "…"
