@@ -6,23 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 REFRESH = 0.2  # seconds between two drawings
-Progress = Callable[[int, int], None]  # what work that takes long is given: (done, total)
-
-
-class NotedProgress(Protocol):
-    """A `Progress` that can show a note, such as images/s; called only when the bar is drawn."""
-
-    def __call__(self, done: int, total: int, note: Callable[[], str] | None = None, /) -> None: ...
+Progress = Callable[[int, int], None]  # what long work is given: call it with (done, total)
 
 
 @contextmanager
 def progress_bar(
     description: str, total: int | None = None, *, shown: bool = True
-) -> Iterator[NotedProgress]:
-    """Yield a function to call with (done, total) or (done, total, note); the bar is transient.
+) -> Iterator[Callable[..., None]]:
+    """Yield a function (done, total, note=None) that moves the bar; it goes away at the end.
+
+    note returns text, such as images/s, and is only called when the bar is drawn.
 
     >>> with progress_bar("reading", 2, shown=False) as progress:
     ...     progress(1, 2)
@@ -30,27 +25,26 @@ def progress_bar(
     if not shown or not sys.stderr.isatty():
         yield lambda done, total, note=None: None
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(compact=True),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=None),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.fields[note]}"),
+        rich.TimeRemainingColumn(compact=True),
     )
-    console, drawn = Console(stderr=True), 0.0
-    # drawn by the work itself: a thread for it would be forked along with loader processes
-    with Bar(*columns, console=console, transient=True, expand=True, auto_refresh=False) as bar:
-        task = bar.add_task(description, total=total, note="")
+    console = Console(stderr=True)
+    bar = rich.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
+    with bar:  # drawn by the work: a thread for it would be forked along with loader processes
+        task, drawn = bar.add_task(description, total=total, note=""), 0.0
 
-        def progress(done: int, total: int, note: Callable[[], str] | None = None, /) -> None:
+        def draw(done: int, total: int, note: Callable[[], str] | None = None) -> None:
             nonlocal drawn
             if done == total or time.monotonic() - drawn >= REFRESH:
                 drawn = time.monotonic()
                 text = "" if note is None else note()
                 bar.update(task, completed=done, total=total, note=text, refresh=True)
 
-        yield progress
+        yield draw

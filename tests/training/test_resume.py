@@ -1,6 +1,7 @@
 """Cut off anywhere and continued is the same as never cut off: losses and weights, bit for bit."""
 
 import csv
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from scaseg.data.loading import TrainingDataset
+from scaseg.training.callbacks import MetricsTable
 from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
 from scaseg.training.checkpoints import LastCheckpoint
 from scaseg.training.module import SegmentationModule
@@ -78,7 +80,7 @@ def cut():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_several_cuts_within_epochs(scenes, whole, tmp_path, monkeypatch, workers):
-    """In the first step, in the middle, in an epoch's last step; saved after every step."""
+    """In the first step, in the middle, in an epoch's last step; saved after every step, shown."""
     keys = {"machine__workers": workers, "training__checkpoint_minutes": 0}
     run = settings(scenes, **keys)
     at_batches(monkeypatch, [(0, 0), (0, 3), (1, 5), (2, 1)], cut)
@@ -86,7 +88,7 @@ def test_several_cuts_within_epochs(scenes, whole, tmp_path, monkeypatch, worker
     cuts = 0
     while not done:
         try:
-            parts = train(run, tmp_path / "run", resume=resume, quiet=True)
+            parts = train(run, tmp_path / "run", resume=resume)
             done = True
         except RuntimeError:
             cuts, resume = cuts + 1, True
@@ -127,8 +129,30 @@ def test_a_continued_run_reads_only_what_is_left(scenes, tmp_path, monkeypatch):
     assert [epoch for epoch, _ in seen] == [2] * 4  # two batches of two
 
 
-@pytest.mark.parametrize("place", [(0, 0), (0, 2), (1, 4), (1, 5), (2, 5)])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_dropout_norms_and_an_adaptive_optimizer(scenes, tmp_path, monkeypatch):
+    """What tiny has not."""
+    keys = {"model__backbone": "mobilenet_v2", "training__optimizer": "AdamW", "data__limit": 4}
+    keys |= {"machine__workers": 1, "training__epochs": 2}
+    run = settings(scenes, **keys)
+    unbroken = train(run, tmp_path / "whole", quiet=True)
+    at_batches(monkeypatch, [(1, 1)], cut)
+    with pytest.raises(RuntimeError, match="epoch 2, step 4"):
+        train(run, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run" / "model").exists()
+    parts = train(run, tmp_path / "run", resume=True, quiet=True)
+    assert same_weights(parts.model, unbroken.model)
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert len(json.loads((tmp_path / "run" / "environment.json").read_text())["sessions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        *(((0, 0), signal.SIGTERM), ((0, 2), signal.SIGTERM), ((1, 4), signal.SIGTERM)),
+        *(((1, 5), signal.SIGTERM), ((2, 5), signal.SIGTERM)),
+        *(((0, 2), signal.SIGINT), ((1, 5), signal.SIGINT)),
+    ],
+)
 def test_a_signal_ends_a_run_after_its_step(
     scenes, whole, tmp_path, monkeypatch, capfd, place, number
 ):
@@ -299,8 +323,13 @@ def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatc
 
 def test_sigterm_before_the_first_step_is_143(scenes, tmp_path, monkeypatch):
     """Lightning hears SIGTERM before we do, and ends with an exit of its own."""
-    tell = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr("scaseg.training.callbacks.MetricsTable.on_train_start", tell)
+    start = MetricsTable.on_train_start
+
+    def tell(self, *arguments):
+        start(self, *arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(MetricsTable, "on_train_start", tell)
     with pytest.raises(BaseException) as stop:  # noqa: PT011 - looked at below
         train(settings(scenes), tmp_path / "run", quiet=True)
     assert isinstance(stop.value, SystemExit)

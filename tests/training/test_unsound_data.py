@@ -7,7 +7,7 @@ import pytest
 from scaseg.cli import main
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.training.data import evaluation_split, open_data
-from scaseg.training.evaluation import check_data
+from scaseg.training.evaluation import check_dataset
 from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere
 from tests.data.validation.test_check import root as root  # a fixture
 
@@ -21,7 +21,7 @@ def evaluate(folder, **options):
     config = DataConfig(root=str(folder), **options)
     dataset, _ = evaluation_split(config, "test")
     model = SimpleNamespace(config=SimpleNamespace(classes=("sky", "tree", "road")))
-    check_data(model, dataset)
+    check_dataset(model, dataset)
 
 
 def lines(*actions):

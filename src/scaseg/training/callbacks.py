@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,26 +13,28 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from scaseg.io.table import Row, read_rows, write_rows
-from scaseg.progress import NotedProgress, progress_bar
+from scaseg.progress import progress_bar
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run_folder import METRICS, PER_CLASS
 
-HEADER = (
-    f"{'epoch':>7}  {'loss':>7}  {'PPA':>5}  {'CAA':>5}  {'mIoU':>5}  {'images/s':>8}  {'time':>6}"
-)
+HEADER = "  epoch     loss    PPA    CAA   mIoU  images/s    time"
 
 
 class MetricsTable(Callback):
     """Keep a row an epoch in metrics.csv, and a row an epoch and class in per_class.csv.
 
     A resumed run drops the rows of epochs that it will run again, and files are atomic; Lightning's
-    CSVLogger does neither. Without a folder, the rows are only kept here.
+    CSVLogger does neither. Without a folder, the rows are only kept here. Unless quiet, each row is
+    printed to stderr, above a progress bar where that is a terminal.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, quiet: bool = True) -> None:
         self.folder = folder
+        self.quiet = quiet
         self.rows: list[Row] = []
         self._class_rows: list[Row] = []
+        self._stack = ExitStack()
+        self._progress: Callable[..., None]
         self._start_epoch()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -42,9 +45,12 @@ class MetricsTable(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for rows in (self.rows, self._class_rows):
             rows[:] = [row for row in rows if int(row["epoch"]) <= trainer.current_epoch]
+        if not self.quiet:
+            print(HEADER, file=sys.stderr)
+        self._progress = self._stack.enter_context(progress_bar("training", shown=not self.quiet))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start_epoch()
+        self._start_epoch()  # not called where an epoch is resumed
 
     def _start_epoch(self) -> None:
         self._start = time.perf_counter()
@@ -57,12 +63,23 @@ class MetricsTable(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, SegmentationModule)
-        if pl_module.is_skipping:  # nothing was learned from it
-            return
-        images = len(batch.names)
-        self._images += images
-        # summed on its device: reading the number would make a GPU wait at every step
-        self._loss = self._loss + outputs["loss"].detach() * images
+        if not pl_module.is_skipping:  # else nothing was learned from it
+            self._images += len(batch.names)
+            # summed on its device: reading the number would make a GPU wait at every step
+            self._loss = self._loss + outputs["loss"].detach() * len(batch.names)
+        assert trainer.max_epochs is not None
+        steps = int(trainer.num_training_batches)
+        done = trainer.current_epoch * steps + batch_idx + 1
+        self._progress(done, trainer.max_epochs * steps, lambda: self._note(trainer))
+
+    def _note(self, trainer: Trainer) -> str:
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        speed = self._images * trainer.world_size / (time.perf_counter() - self._start)
+        epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        return f"{epoch} loss {self._mean_loss(trainer):.3f} lr {rate:.1e} {speed:.1f} images/s"
+
+    def _mean_loss(self, trainer: Trainer) -> float:
+        return float(self._loss) / max(1, self._images) * trainer.accumulate_grad_batches
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._training_seconds = time.perf_counter() - self._start
@@ -77,12 +94,10 @@ class MetricsTable(Callback):
         row: Row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
-            "loss": float(self._loss) / max(1, self._images) * trainer.accumulate_grad_batches,
+            "loss": self._mean_loss(trainer),
             "lr": rates[0] if len(rates) == 2 else 0.0,
             "head_lr": rates[-1],
-            "PPA": None,
-            "CAA": None,
-            "mIoU": None,
+            **dict.fromkeys(("PPA", "CAA", "mIoU")),
             "seconds": round(time.perf_counter() - self._start, 3),
             "images_per_second": round(self._images * trainer.world_size / seconds, 2),
         }
@@ -97,6 +112,16 @@ class MetricsTable(Callback):
             write_rows(self.folder / METRICS, self.rows)
             if self._class_rows:
                 write_rows(self.folder / PER_CLASS, self._class_rows)
+        if not self.quiet:
+            print(_line(row, trainer.max_epochs), file=sys.stderr)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stack.close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self._stack.close()
 
     def state_dict(self) -> dict[str, Any]:
         """The sums within an epoch: a run that was interrupted in it goes on adding to them."""
@@ -108,60 +133,11 @@ class MetricsTable(Callback):
         self._start = time.perf_counter() - state_dict["seconds"]
 
 
-class ProgressDisplay(Callback):
-    """On stderr: a progress bar where that is a terminal, and a row for each epoch in any case."""
-
-    def __init__(self, table: MetricsTable) -> None:
-        self.table = table
-        self._stack = ExitStack()
-        self._progress: NotedProgress
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        shown = trainer.is_global_zero
-        if shown:
-            print(HEADER, file=sys.stderr)
-        self._progress = self._stack.enter_context(progress_bar("training", shown=shown))
-        self.on_train_epoch_start(trainer, pl_module)  # not called where an epoch is resumed
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._epoch_start, self._images = time.perf_counter(), 0
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self._images += len(batch.names) * trainer.world_size
-
-        def note() -> str:
-            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches
-            rate = trainer.optimizers[0].param_groups[0]["lr"]
-            speed = self._images / (time.perf_counter() - self._epoch_start)
-            epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            return f"{epoch} loss {loss:.3f} lr {rate:.1e} {speed:.1f} images/s"
-
-        assert trainer.max_epochs is not None
-        steps = int(trainer.num_training_batches)
-        done = trainer.current_epoch * steps + batch_idx + 1
-        self._progress(done, trainer.max_epochs * steps, note)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and self.table.rows:
-            print(_line(self.table.rows[-1], trainer.max_epochs), file=sys.stderr)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._stack.close()
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        self._stack.close()
-
-
 def _line(row: Row, epochs: int | None) -> str:
-    def share(name: str) -> str:
-        return "-" if row[name] is None or row[name] != row[name] else f"{row[name]:.1f}"
-
+    shares = [row[name] for name in ("PPA", "CAA", "mIoU")]
+    texts = [f"{'-' if one is None or one != one else f'{one:.1f}':>7}" for one in shares]
     minutes, seconds = divmod(round(row["seconds"]), 60)
     return (
-        f"{row['epoch']:>3}/{epochs:<3}  {row['loss']:7.4f}  {share('PPA'):>5}  {share('CAA'):>5}  "
-        f"{share('mIoU'):>5}  {row['images_per_second']:8.1f}  {minutes:>3}:{seconds:02}"
+        f"{row['epoch']:>3}/{epochs:<3}  {row['loss']:7.4f}{''.join(texts)}  "
+        f"{row['images_per_second']:8.1f}  {minutes:>3}:{seconds:02}"
     )

@@ -80,8 +80,8 @@ def evaluate(
     and device are left as they were. data: a dataset, or a folder whose labels are read as in the
     model's training (None: the data of its training), with overrides such as
     {"data.ignore_index": "0"}. split: test, else val, else what training held out; or all. check:
-    see `check_data` (None: as data.check says). out: a folder for pictures and confusion.csv. With
-    several devices, every process returns the same numbers as one process would.
+    see `check_dataset` (None: as data.check says). out: a folder for pictures and confusion.csv.
+    With several devices, every process returns the same numbers as one process would.
     """
     notes: list[str] = []
     if not isinstance(model, Segmenter):
@@ -110,7 +110,7 @@ def evaluate(
         for note in () if quiet else notes:
             print(note, file=sys.stderr)
         with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:
-            check_data(model, dataset, check, progress=progress)
+            check_dataset(model, dataset, check, progress=progress)
         with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
             result = _count(model, dataset, machine, tta, progress)
         if out is not None and is_rank_zero():
@@ -118,7 +118,7 @@ def evaluate(
     return result
 
 
-def check_data(
+def check_dataset(
     model: Segmenter,
     dataset: SegmentationDataset,
     check: Check = "all",
@@ -153,7 +153,7 @@ def _count(
         )
         loader = evaluation_loader(dataset, machine, trainer)
         try:
-            with work_errors(trainer, lambda: "evaluating"):
+            with work_errors(trainer, "evaluating"):
                 trainer.validate(module, loader, verbose=False)
         finally:
             model.to(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from typing import Any
 from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.config.recipe import load_recipe, save_recipe
+from scaseg.config.recipe import load_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.build import build_transforms
 from scaseg.data.loading import Samples, TrainingDataset
 from scaseg.data.transforms import Transform
 from scaseg.errors import UserError, WorkError
-from scaseg.io.atomic import remove_leftovers
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import CONFIG
 from scaseg.io.table import Row, read_rows
@@ -29,7 +28,7 @@ from scaseg.models.checkpoint import read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, check_training
-from scaseg.training.callbacks import MetricsTable, ProgressDisplay
+from scaseg.training.callbacks import MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
 from scaseg.training.checkpoints import BestCheckpoint, LastCheckpoint
 from scaseg.training.data import (
@@ -51,30 +50,21 @@ from scaseg.training.run_folder import (
     METRICS,
     MODEL,
     PER_CLASS,
-    PIXELS,
     RECIPE,
     TRACEBACK,
     check_run_folder,
     create_run_folder,
-    record_environment,
-    write_json,
+    record_session,
 )
 from scaseg.training.signals import TerminatedError
-from scaseg.training.trainer import (
-    build_trainer,
-    choose_accelerator,
-    quiet_lightning,
-    work_errors,
-)
+from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
 
 Log = Callable[[str], None]
 COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
-MOVABLE = {
-    *("data.root", "training.on_nan"),
-    *("machine.device", "machine.precision", "machine.workers"),
-}
+MOVABLE = {"data.root", "training.on_nan"}
+MOVABLE |= {"machine.device", "machine.precision", "machine.workers"}
 
 
 @dataclass(frozen=True)
@@ -202,19 +192,15 @@ class _Session:
         data = open_data(run, known, quiet=self.quiet)
         if data.train.root is not None:  # the run may be resumed from another working folder
             run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
-        self.log(
-            f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}"
-        )
+        counts = f"{len(data.train)} training images, {len(data.classes)} classes"
+        self.log(f"{counts}; {data.validation}")
         model, fresh_head = build_network(run, data, self.log, is_fresh=checkpoint is None)
         if run.training.calibrate and fresh_head:
             calibrate_head(model, self._examples(data.train, model), device)
         weights = class_weights(run.training, data.pixels)
+        norms = has_frozen_norms(run)
         module = SegmentationModule(
-            model,
-            run.training,
-            class_weights=weights,
-            frozen_norms=has_frozen_norms(run),
-            notify=self.log,
+            model, run.training, class_weights=weights, frozen_norms=norms, notify=self.log
         )
         files = StateFiles()
         if checkpoint is not None:  # before anything is written
@@ -222,17 +208,30 @@ class _Session:
                 self.log(line)
         loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
         if folder is not None and is_rank_zero():
-            self._prepare_folder(run, folder, data, weights)
-        table = MetricsTable(folder)
+            facts = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
+            if not self.resume:
+                create_run_folder(folder, run, facts, overwrite=self.overwrite)
+            record_session(folder)
+        table = MetricsTable(folder, quiet=self.quiet)
         ema = None if run.training.ema is None else EMA(decay=run.training.ema)
         best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
+        callbacks = [table, ema, best, *self._stopping(data, files)]
         with quiet_lightning():
             trainer = build_trainer(
                 run.machine,
-                callbacks=self._callbacks(table, ema, best, files, validates=data.val is not None),
+                # the order matters: the row of an epoch is written before the state is saved
+                callbacks=[callback for callback in callbacks if callback is not None],
                 files=files,
                 logger=loggers or False,
-                **self._trainer_options(),
+                max_epochs=1 if self.fast_dev_run else run.training.epochs,
+                limit_train_batches=1 if self.fast_dev_run else None,
+                limit_val_batches=1 if self.fast_dev_run else None,
+                accumulate_grad_batches=run.training.accumulate,
+                gradient_clip_val=run.training.gradient_clip,
+                check_val_every_n_epoch=run.training.validate_every,
+                log_every_n_steps=10,
+                # all batches of one size: let cuDNN search for the fastest algorithm once
+                benchmark=run.augment.crop is not None or run.augment.fit is not None,
             )
             examples = self._examples(cached(data.train, run, folder), model)
             train_images, val_images = training_loader(run, examples, trainer), None
@@ -242,10 +241,7 @@ class _Session:
             steps = -(-len(train_images) // trainer.accumulate_grad_batches)
             module.steps = max(1, trainer.max_epochs * steps)
             module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-            with work_errors(
-                trainer,
-                lambda: f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}",
-            ):
+            with work_errors(trainer):
                 trainer.fit(
                     module, train_images, val_images, ckpt_path=checkpoint, weights_only=True
                 )
@@ -262,75 +258,19 @@ class _Session:
 
     def _examples(self, samples: Samples, model: Segmenter) -> TrainingDataset:
         """Samples as this run augments and the model normalizes them."""
-        config, seed = model.config, self.run.training.seed
-        return TrainingDataset(
-            samples, self.transforms, mean=config.mean, std=config.std, seed=seed
-        )
+        mean, std, seed = model.config.mean, model.config.std, self.run.training.seed
+        return TrainingDataset(samples, self.transforms, mean=mean, std=std, seed=seed)
 
-    def _prepare_folder(
-        self,
-        run: RunConfig,
-        folder: Path,
-        data: TrainingData,
-        weights: tuple[float, ...] | None,
-    ) -> None:
-        if run.data.cache == "disk" and run.data.cache_dir is not None:
-            try:
-                Path(run.data.cache_dir).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                problem = f"{run.data.cache_dir} cannot be written ({error.strerror})"
-                raise UserError("data.cache_dir", problem, "give another folder") from error
-        if not self.resume:
-            create_run_folder(folder, overwrite=self.overwrite)
-            save_recipe(run, folder / RECIPE)
-            if data.pixels is not None:
-                pixels = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
-                write_json(folder / PIXELS, pixels)
-        for place in (folder, (folder / LAST).parent):
-            remove_leftovers(place)
-        record_environment(folder)
-
-    def _callbacks(
-        self,
-        table: MetricsTable,
-        ema: EMA | None,
-        best: BestCheckpoint | None,
-        files: StateFiles,
-        *,
-        validates: bool,
-    ) -> list[Callback]:
-        """The order matters: the row of an epoch is written before it is shown and saved."""
+    def _stopping(self, data: TrainingData, files: StateFiles) -> Iterator[Callback]:
         config = self.run.training
-        callbacks: list[Callback | None] = [table, ema]
-        callbacks += [None if self.quiet else ProgressDisplay(table), best]
-        if validates and config.early_stop is not None:
-            # before the state is saved, which must know: not at the end of the training epoch
-            stop = EarlyStopping(
-                "val/mIoU",
-                mode="max",
-                patience=config.early_stop,
-                check_on_train_epoch_end=False,
+        if data.val is not None and config.early_stop is not None:
+            # not at the end of the training epoch: the state that is saved there must know of it
+            yield EarlyStopping(
+                "val/mIoU", mode="max", patience=config.early_stop, check_on_train_epoch_end=False
             )
-            callbacks.append(stop)
         if self.folder is not None:
             every, minutes = config.checkpoint_every, config.checkpoint_minutes
-            callbacks.append(LastCheckpoint(self.folder, files, every=every, minutes=minutes))
-        return [callback for callback in callbacks if callback is not None]
-
-    def _trainer_options(self) -> dict[str, Any]:
-        config, augment = self.run.training, self.run.augment
-        options: dict[str, Any] = {
-            "max_epochs": config.epochs,
-            "accumulate_grad_batches": config.accumulate,
-            "gradient_clip_val": config.gradient_clip,
-            "check_val_every_n_epoch": config.validate_every,
-            "log_every_n_steps": 10,
-            # all batches of one size: let cuDNN search for the fastest algorithm once
-            "benchmark": augment.crop is not None or augment.fit is not None,
-        }
-        if self.fast_dev_run:
-            options.update(max_epochs=1, limit_train_batches=1, limit_val_batches=1)
-        return options
+            yield LastCheckpoint(self.folder, files, every=every, minutes=minutes)
 
 
 def _recipe_to_resume(

@@ -25,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import scaseg
+from scaseg.config.recipe import save_recipe
+from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.io.atomic import LEFTOVER, whole_file
+from scaseg.io.atomic import LEFTOVER, remove_leftovers, whole_file
 from scaseg.io.lock import LOCK
 from scaseg.io.model_folder import BEST as BEST
 from scaseg.io.model_folder import MODEL as MODEL
@@ -65,23 +67,39 @@ def _contents(folder: Path) -> Iterator[str]:
             yield path.name
 
 
-def create_run_folder(folder: Path, *, overwrite: bool) -> None:
-    """Create the folder of a new run, and remove an old run from it."""
+def create_run_folder(
+    folder: Path, run: RunConfig, facts: dict[str, Any], *, overwrite: bool
+) -> None:
+    """Create the folder of a new run, with its recipe; an old run is removed from it.
+
+    facts: the classes, their pixels (None where nothing needed them) and weights.
+    """
+    if run.data.cache == "disk" and run.data.cache_dir is not None:
+        _make_folder("data.cache_dir", Path(run.data.cache_dir))
     for name in check_run_folder(folder, overwrite=overwrite):
         path = folder / name
         if name in OURS:  # only what a run wrote: a user's notes stay
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    _make_folder("--out", (folder / LAST).parent)
+    save_recipe(run, folder / RECIPE)
+    if facts["pixels"] is not None:
+        write_json(folder / PIXELS, facts)
+
+
+def _make_folder(option: str, folder: Path) -> None:
     try:
-        (folder / LAST).parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        problem = f"{folder} cannot be created ({error.strerror})"
-        raise UserError("--out", problem, "give another folder") from error
+        problem = f"{folder} cannot be written ({error.strerror})"
+        raise UserError(option, problem, "give another folder") from error
 
 
-def record_environment(folder: Path) -> None:
-    """Add this session's versions, machine and command to environment.json."""
+def record_session(folder: Path) -> None:
+    """Add this session to environment.json, and remove what a killed one has left."""
     import torch
 
+    for place in (folder, (folder / LAST).parent):
+        remove_leftovers(place)
     path = folder / ENVIRONMENT
     sessions = []
     if path.is_file():

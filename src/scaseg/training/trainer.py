@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,8 +97,11 @@ def quiet_lightning() -> Iterator[None]:
 
 
 @contextmanager
-def work_errors(trainer: Trainer, place: Callable[[], str]) -> Iterator[None]:
-    """Turn any exception within into a WorkError of one line; Ctrl-C and SIGTERM stay that."""
+def work_errors(trainer: Trainer, place: str | None = None) -> Iterator[None]:
+    """Turn any exception within into a WorkError of one line; Ctrl-C and SIGTERM stay that.
+
+    place: what was being done; None: the epoch and step.
+    """
     try:
         yield
     except TerminatedError:
@@ -121,4 +124,5 @@ def work_errors(trainer: Trainer, place: Callable[[], str]) -> Iterator[None]:
             lines = [type(error).__name__]
         # a loader's process sends its whole traceback
         problem = lines[-1] if lines[0].startswith("Caught") else lines[0]
-        raise WorkError(place(), problem) from error
+        step = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"
+        raise WorkError(place or step, problem) from error
