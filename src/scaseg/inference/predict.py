@@ -12,23 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.inference.preprocessing import (
-    IMAGE_TYPES,
-    ImageLike,
-    Preprocessed,
-    as_array,
-    as_tensor,
-    input_size,
-)
+from scaseg.inference.preprocessing import IMAGE_TYPES, ImageLike, as_array, as_tensor, input_size
 from scaseg.inference.segmentation import Segmentation
-from scaseg.inference.tta import (
-    MOST_HELD,
-    TestTimeAugmentation,
-    Upsampled,
-    WholeMap,
-    mean_rows,
-    score_maps,
-)
+from scaseg.inference.tta import TestTimeAugmentation, Upsampled, mean_rows, score_maps
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.palette import default_palette
 from scaseg.system import Precision
@@ -38,13 +24,14 @@ DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 BATCH_PIXELS = 4_000_000
 # How much of a batch may be padding, which is computed for nothing
 PADDING = 0.15
+MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB
 
 Key = TypeVar("Key")
 OnRows = Callable[[Any, tuple[int, int], Tensor], None]
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments of `predict`."""
+    """Keyword arguments of `predict`."""
 
     scores: bool
     tta: TestTimeAugmentation | None
@@ -61,20 +48,14 @@ def predict(
     model: Segmenter, images: Iterable[ImageLike], **options: Unpack[Options]
 ) -> list[Segmentation]: ...
 def predict(
-    model: Segmenter,
-    images: ImageLike | Iterable[ImageLike],
-    *,
-    scores: bool = False,
-    tta: TestTimeAugmentation | None = None,
-    batch_size: int | None = None,
-    precision: Precision = "32",
+    model: Segmenter, images: ImageLike | Iterable[ImageLike], **options: Unpack[Options]
 ) -> Segmentation | list[Segmentation]:
     """Segment an image, or a list of them, on the device where the model is.
 
-    images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W) of uint8. scores: keep the
-    probabilities of all classes too. tta: scales, flips, sliding window. batch_size: images of a
-    similar size, or windows, computed at once (1 on a CPU, 8 elsewhere). The model's mode is left
-    as it was.
+    images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W) of uint8. Options: scores, to
+    keep the probabilities of all classes too; tta: scales, flips, sliding window; batch_size:
+    images of a similar size, or windows, computed at once (1 on a CPU, 8 elsewhere); precision:
+    "32", "bf16" or "16". The model's mode is left as it was.
 
     >>> import numpy as np, scaseg
     >>> model = scaseg.create_model("mobilenet_v2", head="compact", classes=["sky", "road"])
@@ -83,16 +64,9 @@ def predict(
     """
     single = isinstance(images, IMAGE_TYPES) or not isinstance(images, Iterable)
     several: Iterable[Any] = [images] if single else images  # type: ignore[assignment]
-    found = predict_stream(
-        model,
-        ((index, as_array(model, image)) for index, image in enumerate(several)),
-        scores=scores,
-        tta=tta,
-        batch_size=batch_size,
-        precision=precision,
-    )
-    in_order = [segmentation for _, segmentation in sorted(found, key=lambda pair: pair[0])]
-    return in_order[0] if single else in_order
+    arrays = ((index, as_array(model, image)) for index, image in enumerate(several))
+    found = sorted(predict_stream(model, arrays, **options), key=lambda pair: pair[0])
+    return found[0][1] if single else [segmentation for _, segmentation in found]
 
 
 @torch.no_grad()
@@ -120,10 +94,7 @@ def predict_stream(
     def compute(batch: list[_Queued]) -> list[tuple[Any, Segmentation]]:
         tensors = [as_tensor(one.pixels, device) for one in batch]
         with evaluating(model), autocast(device.type, precision):
-            if len(batch) == 1:
-                maps = [score_maps(model, tensors[0], tta, batch_size=batch_size)]
-            else:
-                maps = _score_batch(model, tensors, tta)
+            maps = score_maps(model, tensors, tta, batch_size=batch_size)
             return [
                 (one.key, _segmentation(model, one, own, scores, on_rows))
                 for one, own in zip(batch, maps, strict=True)
@@ -175,34 +146,6 @@ def _take_batch(queue: list[_Queued], batch_size: int) -> list[_Queued]:
     taken = {id(other) for other in batch}
     queue[:] = [other for other in queue if id(other) not in taken]
     return batch
-
-
-def _score_batch(
-    model: Segmenter, images: list[Tensor], tta: TestTimeAugmentation
-) -> list[list[Upsampled]]:
-    """Score images in padded batches; each gets what it would get alone."""
-    maps: list[list[Upsampled]] = [[] for _ in images]
-    for scale, flipped in tta.augmentations():
-        resized = [Preprocessed(model, image, scale, flipped=flipped) for image in images]
-        sizes = [one.size for one in resized]
-        height, width = (max(lengths) for lengths in zip(*sizes, strict=True))
-        shape = (len(images), images[0].shape[0], height, width)
-        batch = images[0].new_zeros(shape, dtype=torch.float32)
-        for place, one in enumerate(resized):
-            batch[place, :, : one.size[0], : one.size[1]] = one.whole()[0]
-        padded = any(size != (height, width) for size in sizes)
-        lengths = torch.tensor(sizes, device=batch.device)
-        scores, real = model.coarse(batch, lengths if padded else None)
-        cells = [scores.shape[-2:]] * len(images)
-        if real is not None:  # all numbers at once: each would make a GPU wait
-            cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()
-        for own, image, one, found, (rows, columns) in zip(
-            maps, images, resized, scores, cells, strict=True
-        ):
-            found = found[:, :rows, :columns]
-            found = WholeMap(found.flip(-1) if flipped else found)
-            own.append(Upsampled(found, one.size, (image.shape[-2], image.shape[-1])))
-    return maps
 
 
 def _segmentation(

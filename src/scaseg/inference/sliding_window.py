@@ -113,20 +113,21 @@ def stream_context(
 
 
 class RowStream:
-    """A map (channels, h, w) that is computed from the top, some rows at a time."""
+    """A map (channels, h, w): all there, or computed from the top, some rows at a time."""
 
-    def __init__(self) -> None:
-        self._stop = 0  # the row after the last one held
-        self._held: Tensor | None = None
+    def __init__(self, size: tuple[int, int], rows: Tensor | None = None) -> None:
+        self.size = size  # (h, w)
+        self._held = rows
+        self._stop = 0 if rows is None else rows.shape[1]  # the row after the last one held
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Return (channels, stop - start, w); later calls never ask for rows before `start`."""
         while self._held is None or self._stop < stop:
-            rows = self._compute(self._stop)
+            rows, top = self._compute(self._stop), self._stop
             self._stop += rows.shape[1]
             if self._held is not None:
-                first = self._stop - rows.shape[1] - self._held.shape[1]
-                rows = torch.cat([self._held[:, max(0, start - first) :], rows], dim=1)
+                kept = max(0, start - (top - self._held.shape[1]))
+                rows = torch.cat([self._held[:, kept:], rows], dim=1)
             self._held = rows
         first = self._stop - self._held.shape[1]
         return self._held[:, start - first : stop - first]
@@ -152,12 +153,10 @@ class SlidingWindow(RowStream):
         context: StreamedContext | None = None,
         batch_size: int = 1,
     ) -> None:
-        super().__init__()
-        self.size = grid.size
-        self._head = model.head
+        super().__init__(grid.size)
+        self._head, self._reach = model.head, head_reach(model.head)
         self._flipped = image.flipped
         self._features = _BlendedFeatures(model, image, grid, context, batch_size)
-        self._reach = head_reach(model.head)
         self._step = grid.rows[0].neurons.stop  # rows that the head is given at once
 
     def _compute(self, top: int) -> Tensor:
@@ -185,10 +184,9 @@ class _BlendedFeatures(RowStream):
         context: StreamedContext | None,
         batch_size: int,
     ) -> None:
-        super().__init__()
+        super().__init__(grid.size)
         self._model, self._image, self._grid = model, image, grid
-        self._context = context
-        self._batch_size = batch_size
+        self._context, self._batch_size = context, batch_size
         self._next = 0  # row of windows to compute
         self._open: Tensor | None = None  # rows below, of which the next windows have a share
 
@@ -207,9 +205,8 @@ class _BlendedFeatures(RowStream):
         """Blend the windows of one row: (channels, rows, w)."""
         blended: Tensor | None = None
         for columns, images in self._grid.crops(self._image, row, self._batch_size):
-            context = None
-            if self._context is not None:
-                context = partial(self._whole_context, row, columns)
+            whole = partial(self._whole_context, row, columns)
+            context = None if self._context is None else whole
             features, _ = self._model.features(images, context=context)
             for column, part in zip(columns, features.float(), strict=True):
                 if blended is None:

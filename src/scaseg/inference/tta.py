@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import Preprocessed, resize
-from scaseg.inference.sliding_window import SlidingWindow, WindowGrid, stream_context
+from scaseg.inference.sliding_window import RowStream, SlidingWindow, WindowGrid, stream_context
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.streaming import StreamedContext
 
@@ -25,7 +25,6 @@ SCALES = (0.75, 1.0, 1.25)  # of --tta, with flips
 SCOPES = ("window", "image")
 MOST_SCALES = 64
 OVERLAP = 64
-MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -98,38 +97,66 @@ def predict_scores(
     The image is normalized and, where the model was trained so (`model.config.fit`), resized as in
     training. The model should be in eval mode, and the image on its device.
     """
-    maps = score_maps(model, image, tta or TestTimeAugmentation())
-    height = image.shape[-2]
-    (_, found), *_ = mean_rows(maps, height, height)
+    (maps,) = score_maps(model, [image], tta or TestTimeAugmentation())
+    (_, found), *_ = mean_rows(maps, image.shape[-2])
     return found
 
 
 def score_maps(
-    model: Segmenter, image: Tensor, tta: TestTimeAugmentation, *, batch_size: int = 1
-) -> list[Upsampled]:
-    """Score an image, uint8 (C, H, W), once for each augmentation.
+    model: Segmenter, images: list[Tensor], tta: TestTimeAugmentation, *, batch_size: int = 1
+) -> list[list[Upsampled]]:
+    """Score images, uint8 (C, H, W), once for each augmentation.
 
-    Windows, batch_size at once, are computed when their rows are asked for.
+    Several go into one padded batch, and each gets what it would get alone. One that is larger than
+    a window must come alone; its windows, batch_size at once, are computed when their rows are
+    asked for.
     """
-    maps = []
+    maps: list[list[Upsampled]] = [[] for _ in images]
     for scale, flipped in tta.augmentations():
-        resized = Preprocessed(model, image, scale, flipped=flipped)
-        scores: ScoreMap
-        if tta.needs_windows(resized.size):
-            grid = WindowGrid(model, resized.size, tta.window or 0, tta.overlap or 0)
-            context = None
-            if tta.context_scope == "image":
-                context = stream_context(model, resized, grid, batch_size)
-            scores = SlidingWindow(model, resized, grid, context=context, batch_size=batch_size)
+        resized = [Preprocessed(model, image, scale, flipped=flipped) for image in images]
+        if tta.needs_windows(resized[0].size):
+            scores: list[RowStream] = [_slide(model, resized[0], tta, batch_size)]
         else:
-            found = model.coarse(resized.whole())[0][0]
-            scores = WholeMap(found.flip(-1) if flipped else found)
-        maps.append(Upsampled(scores, resized.size, (image.shape[-2], image.shape[-1])))
+            scores = _one_pass(model, resized)
+        for own, found, one in zip(maps, scores, resized, strict=True):
+            own.append(Upsampled(found, one))
     return maps
 
 
-def mean_rows(maps: list[Upsampled], height: int, step: int) -> Iterator[tuple[slice, Tensor]]:
+def _slide(
+    model: Segmenter, image: Preprocessed, tta: TestTimeAugmentation, batch_size: int
+) -> SlidingWindow:
+    assert tta.window is not None
+    grid = WindowGrid(model, image.size, tta.window, tta.overlap or 0)
+    context = None
+    if tta.context_scope == "image":
+        context = stream_context(model, image, grid, batch_size)
+    return SlidingWindow(model, image, grid, context=context, batch_size=batch_size)
+
+
+def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
+    sizes = [image.size for image in images]
+    height, width = (max(lengths) for lengths in zip(*sizes, strict=True))
+    batch = torch.cat(
+        [F.pad(one.whole(), (0, width - one.size[1], 0, height - one.size[0])) for one in images]
+    )
+    padded = any(size != sizes[0] for size in sizes)
+    scores, real = model.coarse(batch, torch.tensor(sizes, device=batch.device) if padded else None)
+    cells = [scores.shape[-2:]] * len(images)
+    if real is not None:  # all numbers at once: each would make a GPU wait
+        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()
+    flip = [-1] if images[0].flipped else []
+    return [
+        RowStream((rows, columns), found[:, :rows, :columns].flip(flip))
+        for found, (rows, columns) in zip(scores, cells, strict=True)
+    ]
+
+
+def mean_rows(
+    maps: list[Upsampled], height: int, step: int | None = None
+) -> Iterator[tuple[slice, Tensor]]:
     """Average over augmentations: `step` rows at a time, with probabilities (classes, rows, W)."""
+    step = step or height
     for start in range(0, height, step):
         rows = slice(start, min(start + step, height))
         total = maps[0].rows(rows.start, rows.stop)
@@ -138,36 +165,16 @@ def mean_rows(maps: list[Upsampled], height: int, step: int) -> Iterator[tuple[s
         yield rows, total if len(maps) == 1 else total.div_(len(maps))
 
 
-class ScoreMap(Protocol):
-    """The scores of an image's neurons, in its own orientation; asked for from the top."""
-
-    size: tuple[int, int]  # (h, w) in neurons
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Return (classes, stop - start, w); later calls never ask for rows before `start`."""
-
-
-class WholeMap:
-    """Scores that are all there: (classes, h, w)."""
-
-    def __init__(self, scores: Tensor) -> None:
-        self.scores = scores
-        self.size: tuple[int, int] = (scores.shape[-2], scores.shape[-1])
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        return self.scores[:, start:stop]
-
-
 class Upsampled:
-    """Probabilities at the image's own size, by way of the size that the network was given.
+    """Probabilities at an image's own size, by way of the size that the network was given.
 
     What `softmax(model(resized))`, resized to the image, gives: rows of it.
     """
 
-    def __init__(self, scores: ScoreMap, resized: tuple[int, int], size: tuple[int, int]) -> None:
+    def __init__(self, scores: RowStream, image: Preprocessed) -> None:
         self.scores = scores
-        self.resized = resized
-        self.size = size
+        self.resized = image.size
+        self.size: tuple[int, int] = (image.image.shape[-2], image.image.shape[-1])
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Probabilities of some rows of the image: (classes, stop - start, W)."""
