@@ -29,7 +29,7 @@ from scaseg.explanation.figure import (
 )
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.legend import shorten
-from scaseg.plots.palette import UNLABELLED, Palette, color, default_palette
+from scaseg.plots.palette import UNLABELLED, Palette, colorize, default_palette
 from scaseg.progress import Progress
 
 YELLOW = "#ffe11a"
@@ -117,7 +117,7 @@ def _draw_row(
     titles.append(f"what {names[1]} depends on")
     for axes, title in zip(panels, titles, strict=True):
         style_panel(axes, title, fontsize=8.5)
-    pictures = [found.image, *(color(one, palette) for one in labels)]
+    pictures = [found.image, *(colorize(one, palette) for one in labels)]
     for axes, picture in zip(panels, pictures, strict=False):
         show_image(axes, picture, cell)
         _circle(axes, found)

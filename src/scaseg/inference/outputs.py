@@ -76,25 +76,16 @@ class Outputs:
             for name in self._taken_names(file):
                 if hash(name) in taken:
                     other = next(one for one in inputs if name in self._taken_names(one))
-                    raise UserError(
-                        file.path,
-                        f"would be {self.path(name, LABELS)}, and so would {other.path}",
-                        "rename one, or predict them into two folders",
-                    )
+                    problem = f"would be {self.path(name, LABELS)}, and so would {other.path}"
+                    remedy = "rename one, or predict them into two folders"
+                    raise UserError(file.path, problem, remedy)
                 taken.add(hash(name))
-            if skip_existing and self.exists(file.name):
-                existing += 1
-                continue
-            to_do += 1
-            if not overwrite and not skip_existing:
-                for path in paths:
-                    if path.exists():
-                        raise UserError(
-                            path,
-                            "exists already",
-                            "use --skip-existing to continue, --overwrite to replace it, or "
-                            "another folder",
-                        )
+            is_there = skip_existing and self.exists(file.name)
+            to_do, existing = to_do + (not is_there), existing + is_there
+            for path in () if overwrite or skip_existing else paths:
+                if path.exists():
+                    remedy = "use --skip-existing to continue, --overwrite to replace it, or "
+                    raise UserError(path, "exists already", f"{remedy}another folder")
         return to_do, existing
 
     def _taken_names(self, file: InputFile) -> list[PurePath]:
@@ -107,13 +98,10 @@ class Outputs:
         *others, labels = self.paths(name)
         if not labels.exists():
             return False
-        for other in others:
-            if not other.exists():
-                raise UserError(
-                    labels,
-                    f"is there, but {other.name} is not",
-                    "it was made without that option, use --overwrite or another folder",
-                )
+        if (missing := next((path for path in others if not path.exists()), None)) is not None:
+            problem = f"is there, but {missing.name} is not"
+            remedy = "it was made without that option, use --overwrite or another folder"
+            raise UserError(labels, problem, remedy)
         return True
 
     def prepare(self, name: PurePath) -> None:
@@ -128,8 +116,9 @@ class Outputs:
         for path in folder.glob(f"{LEFTOVER}*"):
             with suppress(OSError, ValueError):
                 host, pid, _ = path.name.removeprefix(LEFTOVER).rsplit("-", 2)
-                is_dead = host == platform.node() and not _is_alive(int(pid))
-                if is_dead or time.time() - path.stat().st_mtime > STALE:
+                is_ours = os.name == "posix" and host == platform.node()
+                is_old = time.time() - path.stat().st_mtime > STALE
+                if is_old or (is_ours and not _is_alive(int(pid))):
                     path.unlink()
         self._prepared.add(folder)
 
@@ -187,10 +176,10 @@ class Provenance:
 
     def __init__(self, folder: Path, model: Path, options: Mapping[str, Any]) -> None:
         """model: its folder. options: those that change results, as they are typed."""
-        self.path = folder / RECORD
+        self.folder, self.path = folder, folder / RECORD
         self.record = {"model": fingerprint(model), **options}
         self.begun = False
-        self._replaces = self._is_stale = False
+        self._replacement: dict[str, Any] | None = None  # of the record of other results
 
     def check(self, replaced: Iterable[PurePath] | None = None) -> None:
         """Refuse a folder with results of another model, or made with other options.
@@ -198,31 +187,24 @@ class Provenance:
         replaced: the names whose results --overwrite replaces; none of another model's may stay.
         Results without a record are older, or made by hand: nothing is known of them.
         """
-        folder = self.path.parent
         if (differs := self._difference()) is None:
             return
-        if replaced is None:
-            if next(_label_maps(folder), None) is not None:
+        names = {hash(name) for name in replaced or ()}
+        for name in _label_maps(self.folder):
+            if replaced is None:
                 raise self._refusal(differs)
-            self._is_stale = True  # the record of results that are gone
-            return
-        names = {hash(name) for name in replaced}
-        for name in _label_maps(folder):
             if hash(name) not in names:
-                problem = f"{folder} holds {differs}, and {name}{LABELS} would stay"
+                problem = f"{self.folder} holds {differs}, and {name}{LABELS} would stay"
                 raise UserError("--out", problem, "give all of its images, or another folder")
-        self._replaces = True
+        self._replacement = self.record | ({} if replaced is None else {UNFINISHED: True})
 
     def begin(self) -> None:
         """Let the record appear, before the first result does."""
-        folder = self.path.parent
-        made = [place for place in (folder, *folder.parents) if not place.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
+        self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            if self._replaces:
-                _write_json(self.path, {**self.record, UNFINISHED: True})
-            elif self._is_stale:
-                _write_json(self.path, self.record)
+            if self._replacement is not None:
+                _write_json(self.path, self._replacement)
             else:
                 self._create()
                 if (differs := self._difference()) is not None:  # another run was faster
@@ -236,7 +218,7 @@ class Provenance:
 
     def finish(self) -> None:
         """Record that no result of another model is left."""
-        if self._replaces and self.begun:
+        if self.begun and self._replacement is not None:
             _write_json(self.path, self.record)
 
     def _create(self) -> None:
@@ -255,7 +237,7 @@ class Provenance:
             temporary.unlink(missing_ok=True)
 
     def _refusal(self, differs: str) -> UserError:
-        problem = f"{self.path.parent} holds {differs}"
+        problem = f"{self.folder} holds {differs}"
         return UserError("--out", problem, "use --overwrite or another folder")
 
     def _difference(self) -> str | None:
@@ -267,19 +249,17 @@ class Provenance:
         except (OSError, ValueError):
             found = None
         if not isinstance(found, dict):
-            raise UserError(
-                self.path, "not a record of predict", "remove it, or give another folder"
-            )
-        if found == self.record:
-            return None
+            remedy = "remove it, or give another folder"
+            raise UserError(self.path, "not a record of predict", remedy)
         if found.get(UNFINISHED):
             return "results of several models, of a run with --overwrite that was cut off"
         if found.get("model") != self.record["model"]:
             return "results of another model"
-        both = self.record | found
-        name = next(name for name in both if found.get(name) != self.record.get(name))
-        before, now = (_option(name, record.get(name)) for record in (found, self.record))
-        return f"results made {before}, and this run is {now}"
+        for name in self.record | found:
+            before, now = (_option(name, record.get(name)) for record in (found, self.record))
+            if before != now:
+                return f"results made {before}, and this run is {now}"
+        return None
 
 
 def fingerprint(model: Path) -> str:
@@ -299,10 +279,8 @@ def _option(name: str, value: Any) -> str:
 
 def _label_maps(folder: Path) -> Iterator[PurePath]:
     """The names of all results in a folder and below."""
-    for place, _, files in os.walk(folder):
-        for file in files:
-            if file.endswith(LABELS) and not file.startswith("."):
-                yield PurePath(place).relative_to(folder) / file.removesuffix(LABELS)
+    for path in folder.rglob(f"[!.]*{LABELS}"):
+        yield path.relative_to(folder).with_name(path.name.removesuffix(LABELS))
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
@@ -311,12 +289,10 @@ def _write_json(path: Path, record: dict[str, Any]) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # elsewhere os.kill would do what it says
     try:
         os.kill(pid, 0)  # sends nothing
     except ProcessLookupError:
         return False
     except OSError:  # another user's
-        return True
+        pass
     return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,14 +122,18 @@ def predict_folder(
     def readable() -> Iterator[tuple[InputFile, NDArray[np.uint8]]]:
         nonlocal is_mixed
         to_do = (file for file in inputs if not (skip_existing and outputs.exists(file.name)))
-        for file, pixels in _read_ahead(to_do, workers or min(4, usable_cores()), max_pixels):
+        threads = workers or min(4, usable_cores())
+        for file, pixels in _read_ahead(to_do, total, threads, max_pixels):
             try:
                 if isinstance(pixels, UserError):
                     raise pixels
                 _check_memory(network, file, pixels.shape[:2], ways)
             except UserError as error:
                 if not skip_bad:
-                    raise _with_remedy(error, "--skip-bad goes on without it") from error
+                    remedies = filter(None, (error.remedy, "--skip-bad goes on without it"))
+                    raise UserError(
+                        error.place, error.problem, "; ".join(remedies), error.detail
+                    ) from error
                 tally.bad += 1
                 is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
                 on_bad(error)
@@ -180,45 +185,39 @@ def predict_folder(
     return tally
 
 
+@dataclass
 class _Writer:
     """Writes results in a thread of its own, at most a batch behind the network."""
 
-    def __init__(
-        self,
-        outputs: Outputs,
-        classes: tuple[str, ...],
-        behind: int,
-        on_written: Callable[[], None],
-    ) -> None:
-        self._outputs = outputs
-        self._classes = classes
-        self._behind = behind
-        self._on_written = on_written
-        self._files: dict[InputFile, ScoreFile] = {}
-        self._pending: deque[Future[None]] = deque()
-        self._thread = ThreadPoolExecutor(1, "writing")
+    outputs: Outputs
+    classes: tuple[str, ...]
+    behind: int
+    on_written: Callable[[], None]
+    files: dict[InputFile, ScoreFile] = field(default_factory=dict)
+    pending: deque[Future[None]] = field(default_factory=deque)
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "writing"))
 
     def add_rows(self, file: InputFile, size: tuple[int, int], probabilities: Tensor) -> None:
         """Write some rows of an image's probabilities."""
-        if file not in self._files:
-            path = self._outputs.path(file.name, SCORES)
-            self._files[file] = ScoreFile(path, size, self._classes)
-        self._files[file].write(probabilities.cpu().numpy())
+        if file not in self.files:
+            path = self.outputs.path(file.name, SCORES)
+            self.files[file] = ScoreFile(path, size, self.classes)
+        self.files[file].write(probabilities.cpu().numpy())
 
     def write(self, file: InputFile, found: Segmentation) -> None:
-        self._pending.append(self._thread.submit(self._write, file, found))
-        self._wait(self._behind)
+        self.pending.append(self.thread.submit(self._write, file, found))
+        self._wait(self.behind)
 
     def _write(self, file: InputFile, found: Segmentation) -> None:
-        if file in self._files:
-            self._files[file].commit()
-            del self._files[file]
-        self._outputs.write(file, found)
+        if file in self.files:
+            self.files[file].commit()
+            del self.files[file]
+        self.outputs.write(file, found)
 
     def _wait(self, most: int) -> None:
-        while len(self._pending) > most:
-            self._pending.popleft().result()
-            self._on_written()
+        while len(self.pending) > most:
+            self.pending.popleft().result()
+            self.on_written()
 
     def __enter__(self) -> _Writer:
         return self
@@ -227,48 +226,36 @@ class _Writer:
         try:
             self._wait(0)  # what is computed is written, whatever stopped the rest
         finally:
-            self._thread.shutdown(cancel_futures=True)  # it may be at work on these files
-            for file in self._files.values():
+            self.thread.shutdown(cancel_futures=True)  # it may be at work on these files
+            for file in self.files.values():
                 file.discard()
 
 
 def _read_ahead(
-    files: Iterable[InputFile], workers: int, max_pixels: int | None
+    files: Iterable[InputFile], count: int, workers: int, max_pixels: int | None
 ) -> Iterator[tuple[InputFile, NDArray[np.uint8] | UserError]]:
     """Read images in threads, in order, a few ahead; a bad one comes as its error."""
     waiting: deque[tuple[InputFile, Future[NDArray[np.uint8]], int]] = deque()
-    ahead = 0
-
-    def first() -> tuple[InputFile, NDArray[np.uint8] | UserError]:
-        nonlocal ahead
-        file, future, pixels = waiting.popleft()
-        ahead -= pixels
-        try:
-            return file, future.result()
-        except UserError as error:
-            return file, error
-
-    with _cancelled(ThreadPoolExecutor(workers, "reading")) as pool:
-        for file in files:
-            try:
-                height, width = image_size(file.path, upright=False)
-            except UserError:
-                height = width = 0  # reading it fails the same way, in its turn
-            future = pool.submit(read_image, file.path, max_pixels=max_pixels)
-            waiting.append((file, future, height * width))
-            ahead += height * width
-            while len(waiting) > 2 * workers or (ahead > AHEAD and waiting):
-                yield first()
-        while waiting:
-            yield first()
-
-
-@contextmanager
-def _cancelled(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+    files, more = iter(files), True
+    with ThreadPoolExecutor(workers, "reading") as pool:
+        while more or waiting:
+            ahead = sum(pixels for _, _, pixels in waiting)
+            if more and len(waiting) <= 2 * workers and ahead <= AHEAD:
+                if (file := next(files, None)) is None:
+                    more = False
+                    continue
+                pixels = 0
+                if count > 1:  # what is ahead is bounded by pixels, which headers tell
+                    with suppress(UserError):  # reading it fails the same way, in its turn
+                        pixels = math.prod(image_size(file.path, upright=False))
+                future = pool.submit(read_image, file.path, max_pixels=max_pixels)
+                waiting.append((file, future, pixels))
+                continue
+            file, future, _ = waiting.popleft()
+            error = future.exception()
+            if error is not None and not isinstance(error, UserError):
+                raise error
+            yield file, error or future.result()
 
 
 def _check_memory(
@@ -289,9 +276,3 @@ def _check_memory(
             f"{in_words(free)} are free",
             "use --window 512",
         )
-
-
-def _with_remedy(error: UserError, remedy: str) -> UserError:
-    """The same error with one more remedy."""
-    both = "; ".join(filter(None, (error.remedy, remedy)))
-    return UserError(error.place, error.problem, both, error.detail)

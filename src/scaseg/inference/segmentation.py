@@ -11,7 +11,7 @@ from PIL import Image
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
-from scaseg.plots.legend import with_legend
+from scaseg.plots.legend import add_legend
 from scaseg.plots.palette import overlay
 
 # classes that repr() names: at most so many, and none with a smaller share of the area
@@ -71,7 +71,7 @@ class Segmentation:
         picture = Image.fromarray(overlay(self.image, self.labels, self.palette, opacity))
         if max_side is not None:
             picture.thumbnail((max_side, max_side))
-        return with_legend(picture, self.areas(), self.palette) if legend else picture
+        return add_legend(picture, self.areas(), self.palette) if legend else picture
 
     def as_image(self) -> Image.Image:
         """The label map as an image whose values are the classes: a palette, or 16-bit gray."""

@@ -1,4 +1,4 @@
-"""A legend under a picture: the classes that occur in it, the largest first."""
+"""A legend below a picture: the classes that occur in it, the largest first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FEWEST = 8  # rows that a legend may always have; more only up to the picture's 
 Entry = tuple[tuple[int, int, int] | None, str]
 
 
-def with_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palette) -> Image.Image:
-    """Put colour, name and share of each class that occurs under a picture, in columns.
+def add_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palette) -> Image.Image:
+    """Add a legend below a picture: color, name and area of each class that occurs, in columns.
 
-    areas: the share of every class, in the order of the palette. Where there are too many to be
-    read, the smallest are counted together.
+    areas: of every class, in the order of the palette. Where there are too many to be read, the
+    smallest are counted together.
     """
-    size = max(11, min(max(picture.size) // 45, 200))  # of the letters; to be read at full view
+    size = max(11, min(max(picture.size) // 45, 200))  # of the font: legible at full view
     font = ImageFont.load_default(size)
     gap, line = max(4, size // 2), round(1.6 * size)
     entries = _entries(areas, palette)
@@ -49,7 +49,7 @@ def with_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palet
 
 
 def _entries(areas: Mapping[str, float], palette: Palette, most: int | None = None) -> list[Entry]:
-    """Colour and text of each line, the largest class first, at most so many and one more."""
+    """Color and text of each line, the largest class first: at most `most`, and the rest."""
     found = sorted(
         zip(areas.values(), areas, palette, strict=True), key=lambda entry: entry[0], reverse=True
     )

@@ -1,4 +1,4 @@
-"""Colours for classes, and label maps in colour."""
+"""Colors of classes, and label maps in color."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.errors import UserError
+
 Palette = Sequence[tuple[int, int, int]]
 UNLABELLED = (0, 0, 0)
 
-# Ten pleasant colours, then each time the one that lies farthest (in OKLab, where equal steps look
-# equal) from all before it and from white, black and grey. Written out: what a class looked like
-# yesterday it must look like tomorrow.
+# Ten pleasant colors, then each time the one farthest (in OKLab, where equal steps look equal) from
+# all before it and from white, black and gray. Written out: a class keeps its color for ever.
 _COLORS = bytes.fromhex("""
     4e79a7 f28e2b 59a14f e15759 76b7b2 edc948 b07aa1 9c755f ff9da7 8cd17d 600858 084808 0810b0
     8838d8 f870f8 c00890 901808 104068 0868f8 08f8f8 c8c0f8 c0f808 9088f8 604840 08b0f8 503098
@@ -38,29 +39,27 @@ _COLORS = bytes.fromhex("""
 
 
 def default_palette(classes: int) -> tuple[tuple[int, int, int], ...]:
-    """Give each class a colour of its own: the first ones of a sequence that never changes.
+    """Return a color for each class: the first ones of a sequence that never changes.
 
     >>> default_palette(2)
     ((78, 121, 167), (242, 142, 43))
     """
     if isinstance(classes, bool) or not isinstance(classes, int) or not 0 <= classes <= 65536:
-        raise ValueError(f"classes is {classes!r}; give a whole number up to 65536")
-    written = _COLORS[: 3 * classes]
-    numbers = [int.from_bytes(written[at : at + 3]) for at in range(0, len(written), 3)]
+        raise UserError("classes", f"{classes!r}", "give a whole number up to 65536")
+    numbers = [int.from_bytes(_COLORS[at : at + 3]) for at in range(0, len(_COLORS), 3)][:classes]
     # beyond what an eye can tell apart: distinct all the same. An odd step meets every 24-bit
-    # colour once before it comes back.
+    # color once before it comes back.
     taken, number = set(numbers), 0
     while len(numbers) < classes:
         number = (number + 0x9E3779) % (1 << 24)
         if number not in taken:
             numbers.append(number)
-            taken.add(number)
     return tuple((number >> 16, number >> 8 & 255, number & 255) for number in numbers)
 
 
-def color(labels: NDArray[np.integer], palette: Palette, ignore: int = 255) -> NDArray[np.uint8]:
-    """Paint a label map: (H, W) -> (H, W, 3); `ignore`, where it is no class, is black."""
-    table, index = _table(labels, palette, ignore)
+def colorize(labels: NDArray[np.integer], palette: Palette, ignore: int = 255) -> NDArray[np.uint8]:
+    """Color a label map: (H, W) -> (H, W, 3); `ignore`, where it is no class, is black."""
+    table, index = _lookup(labels, palette, ignore)
     return table[index]
 
 
@@ -71,22 +70,18 @@ def overlay(
     opacity: float = 0.5,
     ignore: int = 255,
 ) -> NDArray[np.uint8]:
-    """Lay a label map over its photograph: (H, W, 3), (H, W) -> (H, W, 3).
-
-    What is unlabelled shows the photograph as it is.
-    """
+    """Draw a label map over its image: (H, W, 3), (H, W) -> (H, W, 3); unlabelled pixels stay."""
     if not 0 <= opacity <= 1:
-        raise ValueError(f"opacity is {opacity!r}; give a number from 0 to 1")
-    if image.shape != (*labels.shape, 3) or image.dtype != np.uint8:
-        raise ValueError(
-            f"image has shape {image.shape} and dtype {image.dtype}; labels of "
-            f"{labels.shape} want uint8 {(*labels.shape, 3)}"
-        )
-    table, index = _table(labels, palette, ignore)
+        raise UserError("opacity", f"{opacity!r}", "give a number from 0 to 1")
+    shape = (*labels.shape, 3)
+    if image.shape != shape or image.dtype != np.uint8:
+        problem = f"shape {image.shape} and dtype {image.dtype}"
+        raise UserError("image", problem, f"labels of {labels.shape} want uint8 {shape}")
+    table, index = _lookup(labels, palette, ignore)
     paint = np.round(table * opacity).astype(np.uint8)
-    fade = np.round(np.arange(256) * (1 - opacity)).astype(np.uint8)  # of a photograph's values
+    fade = np.round(np.arange(256) * (1 - opacity)).astype(np.uint8)  # of the image's values
     mixed = np.empty_like(image)
-    for row in range(0, len(labels), 256):  # large photographs: no second one in passing
+    for row in range(0, len(labels), 256):  # large images: no second one in passing
         part = slice(row, row + 256)
         mixed[part] = np.minimum(fade[image[part]].astype(np.uint16) + paint[index[part]], 255)
         blank = index[part] == len(palette)
@@ -94,19 +89,16 @@ def overlay(
     return mixed
 
 
-def _table(
+def _lookup(
     labels: NDArray[np.integer], palette: Palette, ignore: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.integer]]:
-    """A table of colours, unlabelled last, and each pixel's place in it."""
+    """Return a table of colors, unlabelled last, and each pixel's index into it."""
     if labels.ndim != 2:
-        raise ValueError(f"labels have shape {labels.shape}; give (H, W)")
+        raise UserError("labels", f"shape {labels.shape}", "give (H, W)")
     classes = len(palette)
-    table = np.array([*palette, UNLABELLED], np.uint8)
-    index = labels
-    if not 0 <= ignore < classes:
-        index = np.where(labels == ignore, classes, labels)
+    index = labels if 0 <= ignore < classes else np.where(labels == ignore, classes, labels)
     low, high = (int(index.min()), int(index.max())) if index.size else (0, 0)
     if low < 0 or high > classes or (high == classes and bool((labels == classes).any())):
         wrong = low if low < 0 else high
-        raise ValueError(f"labels hold {wrong}; {classes} colours are for 0 to {classes - 1}")
-    return table, index
+        raise UserError("labels", f"{wrong}", f"{classes} colors are for 0 to {classes - 1}")
+    return np.array([*palette, UNLABELLED], np.uint8), index
