@@ -197,10 +197,7 @@ class Context(nn.Module, ABC):
         """
         self._check(x, source, mask)
         height, width = x.shape[-2:]
-        try:  # NumPy's whole numbers too
-            row, col = index(row), index(col)
-        except TypeError as fault:
-            raise UserError("(row, col)", f"({row!r}, {col!r})", "give whole numbers") from fault
+        row, col = index(row), index(col)  # NumPy's whole numbers too
         if not (0 <= row < height and 0 <= col < width):
             raise UserError(
                 "(row, col)",

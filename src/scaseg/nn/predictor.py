@@ -116,7 +116,7 @@ class DependencyPredictor(nn.Module):
         """Score the neurons of two maps (of one, if no source is given).
 
         target (B, C, H, W), source (B, C, H', W') -> s (B, H * W, R), t (B, H' * W', R), in
-        float32 at least: the coefficients hang on them.
+        float32 at least: the coefficients depend on them.
         """
         features = self.features(target)
         source_features = features if source is None else self.features(source)
@@ -130,6 +130,7 @@ class DependencyPredictor(nn.Module):
     def _scores(
         self, features: Tensor, weight: Tensor, bias: Tensor | None, start: float
     ) -> Tensor:
+        """Score features (B, K, H, W) by a weight (R, K) and a bias (R,): (B, n, R)."""
         dtype = torch.promote_types(features.dtype, torch.float32)
         neurons = features.flatten(2).transpose(1, 2).to(dtype)  # (B, n, K)
         score = F.linear(neurons, weight.to(dtype), None if bias is None else bias.to(dtype))

@@ -73,8 +73,8 @@ def lift(target_score: Tensor, peak: Tensor, activation: Activation) -> tuple[Te
     Where phi(z) is e^z, phi(s + t) = e^(s - s') phi(s' + t) for every source at once, so a row
     may be computed at s' = max(s, -peak - tail) and multiplied by e^(s - s') afterwards (a single
     channel need not: the factor cancels in the mean). For exp, which is e^z everywhere, s' is
-    -peak. `peak` is the largest source score that counts for the target, a constant to autograd.
-    Returns s' and s - s'.
+    -peak. target_score (B, R, target); peak (B, R, target or 1), the largest source score that
+    counts for the target, a constant to autograd -> s' and s - s', (B, R, target).
     """
     if activation.form == "constant":
         # the score cancels; a NaN in it must not
