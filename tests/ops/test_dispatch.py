@@ -22,9 +22,9 @@ def test_auto_takes_what_it_says_and_logs_it(n, expected, monkeypatch, caplog):
     taken = []
     for name, compute in dispatch.BACKENDS.items():
 
-        def noted(operands, name=name, compute=compute):
+        def noted(values, scores, name=name, compute=compute):
             taken.append(name)
-            return compute(operands)
+            return compute(values, scores)
 
         monkeypatch.setitem(dispatch.BACKENDS, name, noted)
     score = torch.randn(1, n)
@@ -36,7 +36,7 @@ def test_auto_takes_what_it_says_and_logs_it(n, expected, monkeypatch, caplog):
 
 @pytest.mark.parametrize("backend", ["dense", "linear"])
 def test_a_named_backend_is_taken_whatever_the_size(backend, monkeypatch):
-    def unused(operands):
+    def unused(values, scores):
         raise AssertionError("not the backend that was asked for")
 
     other = "linear" if backend == "dense" else "dense"

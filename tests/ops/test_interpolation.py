@@ -14,8 +14,8 @@ from scaseg.ops.chebyshev import (
     node_count,
 )
 from scaseg.ops.dispatch import selective_context
-from scaseg.ops.operands import Operands, strongest
 from scaseg.ops.reference import reference_context
+from scaseg.ops.scores import Scores, strongest
 from scaseg.ops.smooth import measured_interval, promised_interval
 
 
@@ -97,7 +97,7 @@ def test_an_outlying_target_costs_no_nodes(outlier):
     s = torch.randn(1, 1, 1000, dtype=torch.float64)
     s[..., 3] = outlier
     lifted, _ = lift(s, strongest(t, None).score, SIGMOID)
-    interval = measured_interval(lifted, Operands(torch.zeros(1, 1000, 1), s, t, SIGMOID))
+    interval = measured_interval(lifted, Scores(s, t, SIGMOID))
     assert 100 < interval.nodes < 400
 
 

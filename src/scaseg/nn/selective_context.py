@@ -9,6 +9,7 @@ from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
 from scaseg.ops.dispatch import check_backend, selective_context
+from scaseg.ops.scores import Scores
 from scaseg.ops.streaming import ExpSums, IdentitySums, SmoothSums, StreamedSums
 
 
@@ -81,14 +82,15 @@ class SelectiveContext(Context):
         self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
     ) -> Tensor:
         target_score, source_score = self.predictor(x, source)
-        return dense_coefficients(
-            target_score[:, targets].transpose(1, 2),
-            source_score.transpose(1, 2),
+        scores = Scores(
+            target=target_score[:, targets].transpose(1, 2),
+            source=source_score.transpose(1, 2),
             activation=ACTIVATIONS[self.predictor.activation],
             channel_weight=self.predictor.channel_weight,
             own=targets if source is None else None,
             source_mask=source_mask,
         )
+        return dense_coefficients(scores)
 
     def streamed_sums(self) -> StreamedSums:
         activation, bound = ACTIVATIONS[self.predictor.activation], self.predictor.score_bound

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from scaseg.ops.activation import Activation, lift
-from scaseg.ops.operands import Operands, empty_to_zero, strongest
+from scaseg.ops.activation import lift
+from scaseg.ops.scores import Scores, empty_to_zero, strongest
 
 # A row whose coefficients nearly cancel has no meaningful mean. The guard acts only where the
 # sum is less than this share of the sum of magnitudes, so the context never exceeds
@@ -20,50 +20,35 @@ from scaseg.ops.operands import Operands, empty_to_zero, strongest
 GUARD = 1e-3
 
 
-def dense_context(operands: Operands) -> Tensor:
-    """Return each target's mean of the sources, weighted by its coefficients: (B, target, M)."""
-    operands = operands.hide_masked(score=0)
-    coefficients = dense_coefficients(
-        operands.target_score,
-        operands.source_score,
-        activation=operands.activation,
-        channel_weight=operands.channel_weight,
-        own=operands.own,
-        source_mask=operands.source_mask,
-    )
-    return weighted_mean(operands.values, coefficients, signed=operands.activation.signed)
+def dense_context(values: Tensor, scores: Scores) -> Tensor:
+    """Return each target's mean of the values (B, source, M): (B, target, M)."""
+    values, scores = scores.hide_masked(values, 0)
+    return weighted_mean(values, dense_coefficients(scores), signed=scores.activation.signed)
 
 
-def dense_coefficients(
-    target_score: Tensor,
-    source_score: Tensor,
-    *,
-    activation: Activation,
-    channel_weight: Tensor | None,
-    own: Tensor | None,
-    source_mask: Tensor | None,
-) -> Tensor:
-    """Write out a_ij = sum_r w_r phi(s_ir + t_jr), 0 at j = own and at masked sources.
+def dense_coefficients(scores: Scores) -> Tensor:
+    """Return the coefficients (B, target, source), 0 at j = own and at masked sources.
 
-    Shapes as in `Operands` -> (B, target, source). Rows that would under- or overflow are
-    multiplied by a constant, which no weighted mean can see; exp rows always are, by 1 / max.
+    Rows that would under- or overflow are multiplied by a constant, which no weighted mean can
+    see; exp rows always are, by 1 / max.
     """
-    lifted, log_scale = target_score, None
+    activation, own = scores.activation, scores.own
+    lifted, log_scale = scores.target, None
     if activation.exponential_tail:
-        top = strongest(source_score, source_mask)
+        top = strongest(scores.source, scores.source_mask)
         peak = top.score
         if own is not None:  # for the strongest source itself, the second strongest is the peak
             peak = torch.where(own == top.source, top.second_score, top.score)
-        lifted, log_scale = lift(target_score, peak, activation)
-    scale = row_scale(log_scale, channel_weight)  # (B or 1, R, target or 1) or None
+        lifted, log_scale = lift(scores.target, peak, activation)
+    scale = row_scale(log_scale, scores.channel_weight)  # (B or 1, R, target or 1) or None
     # (B or 1, target or 1, source): True for each pair that must not count
-    left_out = None if source_mask is None else ~source_mask.unsqueeze(1)
+    left_out = None if scores.source_mask is None else ~scores.source_mask.unsqueeze(1)
     if own is not None:
-        is_own = own.unsqueeze(-1) == torch.arange(source_score.shape[-1], device=own.device)
+        is_own = own.unsqueeze(-1) == torch.arange(scores.source.shape[-1], device=own.device)
         left_out = is_own.unsqueeze(0) if left_out is None else left_out | is_own
 
     def channel(r: int) -> Tensor:
-        score = lifted[:, r].unsqueeze(-1) + source_score[:, r].unsqueeze(-2)
+        score = lifted[:, r].unsqueeze(-1) + scores.source[:, r].unsqueeze(-2)
         # phi(-inf) = 0 for all but the identity; taken out afterwards, an own score far above
         # the peak could overflow first
         if left_out is not None and not activation.signed:
@@ -72,7 +57,7 @@ def dense_coefficients(
         return term if scale is None else term * scale[:, r].unsqueeze(-1)
 
     coefficients = channel(0)
-    for r in range(1, source_score.shape[1]):
+    for r in range(1, scores.source.shape[1]):
         coefficients = coefficients + channel(r)
     if left_out is not None and activation.signed:
         coefficients = coefficients.masked_fill(left_out, 0)

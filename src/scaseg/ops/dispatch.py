@@ -13,7 +13,7 @@ from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import check_coefficients, check_scores, check_values
 from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.exact import identity_context, relu_context
-from scaseg.ops.operands import Operands, working_dtype
+from scaseg.ops.scores import Scores, working_dtype
 from scaseg.ops.smooth import smooth_context
 
 FORMS = {
@@ -24,12 +24,12 @@ FORMS = {
 }
 
 
-def linear_context(operands: Operands) -> Tensor:
-    """Return the context of each target (B, target, M), never holding the coefficients.
+def linear_context(values: Tensor, scores: Scores) -> Tensor:
+    """Return each target's mean of the values (B, source, M), never holding the coefficients.
 
     Exact for identity, exp and relu; for sigmoid and softplus to `chebyshev.TOLERANCE`.
     """
-    return FORMS[operands.activation.form](operands)
+    return FORMS[scores.activation.form](values, scores)
 
 
 BACKENDS = {"dense": dense_context, "linear": linear_context}
@@ -125,17 +125,16 @@ def selective_context(
 
     dtype = working_dtype(values, target_score, source_score)
     with torch.autocast(values.device.type, enabled=False):
-        operands = Operands(
-            values=values.to(dtype),
-            target_score=_channels_first(target_score).to(dtype),
-            source_score=_channels_first(source_score).to(dtype),
+        scores = Scores(
+            target=_channels_first(target_score).to(dtype),
+            source=_channels_first(source_score).to(dtype),
             activation=ACTIVATIONS[activation],
             channel_weight=None if channel_weight is None else channel_weight.to(dtype),
             own=torch.arange(sources, device=values.device) if exclude_self else None,
             source_mask=source_mask,
-            score_bound=score_bound,
+            bound=score_bound,
         )
-        context = BACKENDS[backend](operands)
+        context = BACKENDS[backend](values.to(dtype), scores)
     return context.to(values.dtype)
 
 

@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from scaseg.ops.checks import check_values
 from scaseg.ops.dense import reciprocal
-from scaseg.ops.operands import Operands, strongest, wide_dtype, working_dtype
+from scaseg.ops.scores import Scores, strongest, wide_dtype, working_dtype
 
 
 def uniform_context(
@@ -38,20 +38,20 @@ def uniform_context(
     return context.to(values.dtype)
 
 
-def identity_context(operands: Operands) -> Tensor:
+def identity_context(values: Tensor, scores: Scores) -> Tensor:
     """Return the context for phi = identity, the paper read literally: (B, target, M).
 
     Two moments are enough: sum_j (s_i + t_j) c_j = s_i sum_j c_j + sum_j t_j c_j.
     """
-    operands = operands.hide_masked(score=0)
-    values, present = operands.values, operands.present
-    target, source = _one_channel(operands)  # (B, target), (B, source), wide
+    values, scores = scores.hide_masked(values, 0)
+    present = scores.present
+    target, source = _one_channel(scores)  # (B, target), (B, source), wide
     count, score_sum = present.sum(1, keepdim=True).to(source), source.sum(1, keepdim=True)
     # sum_j |s_i + t_j| by |z| = 2 relu(z) - z; a constant to autograd, for the guard
     fixed, of = target.detach(), source.detach()
     positive = RampSum.apply(fixed, of, present.to(source).unsqueeze(-1)).squeeze(-1)
     magnitude = 2 * positive - (fixed * count + of.sum(1, keepdim=True))
-    if operands.own is None:
+    if scores.own is None:
         inverse = reciprocal(target * count + score_sum, magnitude)
         mix = torch.stack([target * inverse, inverse], -1).to(values.dtype)  # (B, target, 2)
         return mix @ (torch.stack([present, source.to(values.dtype)], 1) @ values)
@@ -74,56 +74,54 @@ def identity_context(operands: Operands) -> Tensor:
     return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
 
 
-def _one_channel(operands: Operands) -> tuple[Tensor, Tensor]:
+def _one_channel(scores: Scores) -> tuple[Tensor, Tensor]:
     """Join the channels: sum_r w_r (s_ir + t_jr) is itself a target's plus a source's score.
 
     -> (B, target), (B, source), 0 at masked sources, in the wide dtype: row sums near zero magnify
     every rounding error of the scores, and widening n numbers is cheap. The origin of each channel
     is moved into the middle of its sources first: s and t may be large numbers that cancel.
     """
-    wide = wide_dtype(operands.values)
-    visible = operands.source_score.detach().to(wide)
-    if operands.source_mask is not None:
-        visible = visible.masked_fill(~operands.source_mask.unsqueeze(1), torch.nan)
+    wide = wide_dtype(scores.source)
+    visible = scores.source.detach().to(wide)
+    if scores.source_mask is not None:
+        visible = visible.masked_fill(~scores.source_mask.unsqueeze(1), torch.nan)
     center = visible.nanmedian(-1, keepdim=True).values  # (B, R, 1)
     center = center.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    target = operands.target_score.to(wide) + center
-    source = operands.source_score.to(wide) - center
-    if operands.channel_weight is not None:
-        weight = operands.channel_weight.to(wide).view(1, -1, 1)
+    target, source = scores.target.to(wide) + center, scores.source.to(wide) - center
+    if scores.channel_weight is not None:
+        weight = scores.channel_weight.to(wide).view(1, -1, 1)
         target, source = target * weight, source * weight
-    return target.sum(1), source.sum(1) * operands.present
+    return target.sum(1), source.sum(1) * scores.present
 
 
-def relu_context(operands: Operands) -> Tensor:
+def relu_context(values: Tensor, scores: Scores) -> Tensor:
     """Return the context for phi = relu by sorting the sources once: (B, target, M)."""
-    operands = operands.hide_masked(score=0)
-    channels = [_relu_sums(operands, r) for r in range(operands.source_score.shape[1])]
+    values, scores = scores.hide_masked(values, 0)
+    channels = [_relu_sums(values, scores, r) for r in range(scores.source.shape[1])]
     weighted, total = (sum(sums[1:], start=sums[0]) for sums in zip(*channels, strict=True))
     # a NaN score has no place in the order: it could hide behind the sources it is compared with
-    hidden_nan = operands.source_score.detach().isnan().flatten(1).any(1, keepdim=True)
+    hidden_nan = scores.source.detach().isnan().flatten(1).any(1, keepdim=True)
     total = total.masked_fill(hidden_nan, torch.nan)
     return weighted * reciprocal(total).unsqueeze(-1)
 
 
-def _relu_sums(operands: Operands, r: int) -> tuple[Tensor, Tensor]:
+def _relu_sums(values: Tensor, scores: Scores, r: int) -> tuple[Tensor, Tensor]:
     """Sums of one channel, weighted: of a_ij c_j (B, target, M) and of a_ij (B, target)."""
-    values, present = operands.values, operands.present
-    target, source = operands.target_score[:, r], operands.source_score[:, r]
+    target, source, present = scores.target[:, r], scores.source[:, r], scores.present
     weighted = RampSum.apply(target, source, values)
     total = RampSum.apply(target, source, present.unsqueeze(-1)).squeeze(-1)
-    if operands.own is not None:
+    if scores.own is not None:
         own = torch.relu(target + source) * present
         # "total minus own" loses digits only at the strongest source: that row directly
-        top = strongest(source.unsqueeze(1), operands.source_mask).source.squeeze(1)
+        top = strongest(source.unsqueeze(1), scores.source_mask).source.squeeze(1)
         direct = (torch.relu(target.gather(1, top) + source) * present).scatter(1, top, 0)
         row = direct.unsqueeze(1) @ values  # (B, 1, M)
         weighted = torch.addcmul(weighted, own.unsqueeze(-1), values, value=-1)
         weighted = weighted.scatter(1, top.unsqueeze(-1).expand_as(row), row)
         total = (total - own).scatter(1, top, direct.sum(1, keepdim=True))
-    if operands.channel_weight is None:
+    if scores.channel_weight is None:
         return weighted, total
-    return weighted * operands.channel_weight[r], total * operands.channel_weight[r]
+    return weighted * scores.channel_weight[r], total * scores.channel_weight[r]
 
 
 class RampSum(Function):

@@ -18,7 +18,7 @@ from scaseg.ops.activation import lift, tail
 from scaseg.ops.autograd import Interpolate, Mix, fits, map_rows
 from scaseg.ops.chebyshev import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
 from scaseg.ops.dense import dense_context, reciprocal, row_scale
-from scaseg.ops.operands import Operands, Strongest, empty_to_zero, strongest, wide_dtype
+from scaseg.ops.scores import Scores, Strongest, empty_to_zero, strongest, wide_dtype
 
 # From here on a promised range is no better than computing the targets, if there are no more
 MANY_NODES = 512
@@ -26,60 +26,59 @@ MANY_NODES = 512
 SHORTEST = 1.0
 
 
-def smooth_context(operands: Operands) -> Tensor:
-    """Return the context of every target: (B, target, M)."""
-    activation, bound = operands.activation, operands.score_bound
+def smooth_context(values: Tensor, scores: Scores) -> Tensor:
+    """Return each target's mean of the values (B, source, M): (B, target, M)."""
+    activation, bound = scores.activation, scores.bound
     if bound is not None and activation.form == "interpolated":
         # a broken promise that nobody could check must not leave the interval
-        operands = operands._replace(
-            target_score=operands.target_score.clamp(-bound, bound),
-            source_score=operands.source_score.clamp(-bound, bound),
-        )
-    operands = operands.hide_masked(score=-torch.inf)  # phi(-inf) = 0
-    top = strongest(operands.source_score, operands.source_mask)
-    lifted, log_scale = lift(operands.target_score, top.score, activation)
+        target, source = scores.target.clamp(-bound, bound), scores.source.clamp(-bound, bound)
+        scores = scores._replace(target=target, source=source)
+    values, scores = scores.hide_masked(values, -torch.inf)  # phi(-inf) = 0
+    top = strongest(scores.source, scores.source_mask)
+    lifted, log_scale = lift(scores.target, top.score, activation)
     targets = lifted.shape[-1]
     if activation.form == "constant":
         interval = Interval(-top.score, torch.ones_like(top.score), None, nodes=1)
     elif bound is not None:
         interval = promised_interval(bound, like=top.score)
         if interval.nodes > MANY_NODES and interval.nodes >= targets:
-            return _one_by_one(operands)
+            return _one_by_one(values, scores)
     else:
-        interval = measured_interval(lifted, operands)
+        interval = measured_interval(lifted, scores)
         if interval.nodes >= targets:  # the targets themselves are the better nodes
-            return _one_by_one(operands)
+            return _one_by_one(values, scores)
 
     mean_score = None  # (B, R, 1), of the sources that count
     if interval.ceiling is not None and not activation.saturates:
-        count = operands.present.sum(-1).clamp(min=1).view(-1, 1, 1)
-        mean_score = empty_to_zero(operands.source_score).sum(-1, keepdim=True) / count
+        count = scores.present.sum(-1).clamp(min=1).view(-1, 1, 1)
+        mean_score = empty_to_zero(scores.source).sum(-1, keepdim=True) / count
     samples = _sample(
-        operands,
+        values,
+        scores,
         interval,
         top,
         uniform=mean_score is not None,
         slopes=lifted.requires_grad and activation.slope is not None,
     )
     own_score = own_values = None
-    if operands.own is not None:
-        own_score = operands.source_score
+    if scores.own is not None:
+        own_score = scores.source
         # with weights the values are at hand, and as many as the targets: one slice, all own
-        own_values = None if samples.weights is not None else operands.values
+        own_values = None if samples.weights is not None else values
     return map_rows(
-        partial(_interpolate, operands, interval, top, samples, mean_score),
-        [(lifted, -1), (log_scale, -1), (operands.own, -1), (own_score, -1), (own_values, 1)],
+        partial(_interpolate, scores, interval, top, samples, mean_score),
+        [(lifted, -1), (log_scale, -1), (scores.own, -1), (own_score, -1), (own_values, 1)],
         row_elements=lifted.shape[0] * lifted.shape[1] * interval.nodes,
         dim=1,
     )[0]
 
 
-def _one_by_one(operands: Operands) -> Tensor:
+def _one_by_one(values: Tensor, scores: Scores) -> Tensor:
     """Compute all targets directly, a slice at a time: (B, target, M)."""
     return map_rows(
-        lambda score, own: (dense_context(operands._replace(target_score=score, own=own)),),
-        [(operands.target_score, -1), (operands.own, -1)],
-        row_elements=operands.values.shape[0] * operands.values.shape[1],
+        lambda target, own: (dense_context(values, scores._replace(target=target, own=own)),),
+        [(scores.target, -1), (scores.own, -1)],
+        row_elements=values.shape[0] * values.shape[1],
         dim=1,
     )[0]
 
@@ -106,14 +105,14 @@ def promised_interval(score_bound: float, *, like: Tensor) -> Interval:
     return Interval(torch.zeros_like(like), torch.full_like(like, half), None, nodes)
 
 
-def measured_interval(lifted: Tensor, operands: Operands) -> Interval:
+def measured_interval(lifted: Tensor, scores: Scores) -> Interval:
     """The range of the target scores (B, R, target), up to where nothing changes any more.
 
     It gets as many nodes as there are targets where interpolation would need more than that.
     """
-    weakest = operands.source_score.detach()
-    if operands.source_mask is not None:
-        weakest = weakest.masked_fill(~operands.source_mask.unsqueeze(1), torch.inf)
+    weakest = scores.source.detach()
+    if scores.source_mask is not None:
+        weakest = weakest.masked_fill(~scores.source_mask.unsqueeze(1), torch.inf)
     ceiling = tail(lifted.dtype) + empty_to_zero(-weakest.amin(-1, keepdim=True))
     score = torch.minimum(lifted.detach(), ceiling)
     # one NaN score makes one NaN row: it must not take the range, and so all rows, with it
@@ -144,13 +143,19 @@ class Samples(NamedTuple):
 
 
 def _sample(
-    operands: Operands, interval: Interval, top: Strongest, *, uniform: bool, slopes: bool
+    values: Tensor,
+    scores: Scores,
+    interval: Interval,
+    top: Strongest,
+    *,
+    uniform: bool,
+    slopes: bool,
 ) -> Samples:
     """Compute the virtual targets directly; the slopes only if a gradient will ask for them.
 
     Masked sources must have score -inf, so that phi is 0 there.
     """
-    activation, values, nodes = operands.activation, operands.values, interval.nodes
+    activation, nodes = scores.activation, interval.nodes
     dtype, wide = values.dtype, wide_dtype(values)
     half = interval.half.to(wide)
     place = interval.middle.to(wide) + half * chebyshev_nodes(nodes, half)
@@ -160,21 +165,21 @@ def _sample(
     # most of the node's: else 300 would be known to five digits where its neighbour is 0.1 away
     rest = (place - score).to(dtype).masked_fill(lifted != score, 0)
     left_out = top_log_scale = None
-    if operands.own is not None:
+    if scores.own is not None:
         # "Total minus own" loses digits where the own share exceeds a half. phi is monotone, so
         # that can happen only at a channel's strongest source: that row directly, without itself.
-        own_target = operands.target_score.gather(-1, top.source)
+        own_target = scores.target.gather(-1, top.source)
         top_lifted, top_log_scale = lift(own_target, top.second_score, activation)
         lifted = torch.cat([lifted, top_lifted], dim=-1)
         rest = torch.cat([rest, torch.zeros_like(top_lifted)], dim=-1)
         nothing = torch.full_like(top.source, -1).expand_as(score)  # no source has this index
         left_out = torch.cat([nothing, top.source], dim=-1)
-    batch, channels, sources = operands.source_score.shape
+    batch, channels, sources = scores.source.shape
     few = fits(lifted.numel() * sources)
 
     def rows(lifted: Tensor, rest: Tensor, left_out: Tensor | None) -> tuple[Tensor, ...]:
         """Weights (or means) and row sums, then their derivatives in the score."""
-        pair_score = lifted.unsqueeze(-1) + operands.source_score.unsqueeze(-2)  # (B, R, row, s)
+        pair_score = lifted.unsqueeze(-1) + scores.source.unsqueeze(-2)  # (B, R, row, s)
         pair_score = pair_score + rest.unsqueeze(-1)
         if left_out is not None:  # phi(-inf) = 0
             index = torch.arange(pair_score.shape[-1], device=left_out.device)
@@ -205,7 +210,7 @@ def _sample(
         )
     if uniform:
         # the target at infinity of a phi that grows like z: it weighs all sources alike
-        alike = operands.present.view(batch, 1, 1, sources)
+        alike = scores.present.view(batch, 1, 1, sources)
         alike = alike * reciprocal(alike.sum(-1, keepdim=True))
         row = alike if few else alike @ values.unsqueeze(1)
         weights = torch.cat([weights, row.expand(-1, channels, -1, -1)], dim=2)
@@ -227,7 +232,7 @@ def _sample(
 
 
 def _interpolate(
-    operands: Operands,
+    scores: Scores,
     interval: Interval,
     top: Strongest,
     samples: Samples,
@@ -263,11 +268,11 @@ def _interpolate(
         assert own is not None
         assert own_score is not None
         top_total, top_log_scale = samples.top
-        own_coefficient = operands.activation.phi(lifted + own_score)
+        own_coefficient = scores.activation.phi(lifted + own_score)
         is_top = own == top.source
         others = torch.where(is_top, top_total, total - own_coefficient)
         log_scale = torch.where(is_top, top_log_scale, log_scale)
-    scale = row_scale(log_scale, operands.channel_weight)
+    scale = row_scale(log_scale, scores.channel_weight)
     row_total = (others if scale is None else others * scale).sum(1, keepdim=True)
     factor = reciprocal(row_total) if scale is None else reciprocal(row_total) * scale
 

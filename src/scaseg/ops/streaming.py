@@ -17,7 +17,7 @@ from torch import Tensor
 from scaseg.ops.activation import Activation
 from scaseg.ops.chebyshev import TOLERANCE, cardinal_basis, chebyshev_nodes, node_count
 from scaseg.ops.dense import reciprocal
-from scaseg.ops.operands import wide_dtype
+from scaseg.ops.scores import wide_dtype
 
 
 class Neurons(NamedTuple):

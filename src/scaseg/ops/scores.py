@@ -1,4 +1,4 @@
-"""The operands of `selective_context`, checked, in the form that its backends take."""
+"""The scores of targets and sources, in the form that the backends take."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ from torch import Tensor
 from scaseg.ops.activation import Activation
 
 
-class Operands(NamedTuple):
-    """Targets, sources and phi; all floating tensors in one dtype, float32 or wider."""
+class Scores(NamedTuple):
+    """What a_ij = sum_r w_r phi(s_ir + t_jr) is computed from; tensors in float32 or wider."""
 
-    values: Tensor  # (B, source, M)
-    target_score: Tensor  # (B, R, target)
-    source_score: Tensor  # (B, R, source)
-    activation: Activation
-    channel_weight: Tensor | None = None  # (R,), non-negative
+    target: Tensor  # s (B, R, target)
+    source: Tensor  # t (B, R, source)
+    activation: Activation  # phi
+    channel_weight: Tensor | None = None  # w (R,), non-negative
     own: Tensor | None = None  # (target,): the source that is the target itself, left out
     source_mask: Tensor | None = None  # (B, source), True where a source counts
-    score_bound: float | None = None  # |score| <= bound, by the caller's word
+    bound: float | None = None  # |score| <= bound, by the caller's word
 
-    def hide_masked(self, score: float) -> Operands:
-        """Overwrite what stands at masked sources, so that not even NaN padding can leak."""
+    def hide_masked(self, values: Tensor, score: float) -> tuple[Tensor, Scores]:
+        """Overwrite values (B, source, M) and scores of masked sources: not even NaN may leak."""
         if self.source_mask is None:
-            return self
+            return values, self
         hidden = ~self.source_mask
-        return self._replace(
-            values=self.values.masked_fill(hidden.unsqueeze(-1), 0),
-            source_score=self.source_score.masked_fill(hidden.unsqueeze(1), score),
-        )
+        source = self.source.masked_fill(hidden.unsqueeze(1), score)
+        return values.masked_fill(hidden.unsqueeze(-1), 0), self._replace(source=source)
 
     @property
     def present(self) -> Tensor:
         """(B, source): 1 where a source counts, 0 where it is masked."""
         if self.source_mask is None:
-            return self.values.new_ones(self.values.shape[:2])
-        return self.source_mask.to(self.values)
+            return self.source.new_ones(self.source.shape[0], self.source.shape[2])
+        return self.source_mask.to(self.source)
 
 
 class Strongest(NamedTuple):
