@@ -88,7 +88,10 @@ def test_generated_scenes_have_folds_too():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"data.folds": "3"}, r"data.fold: nothing, but data.folds is 3; say which .* 1 to 3"),
+        (
+            {"data.folds": "3"},
+            r"data.fold: nothing, but data.folds is 3; give the fold to test, 1 to 3",
+        ),
         ({"data.fold": "2"}, r"--data.fold: 2, and data.folds is None; set data.folds too"),
         ({"data.folds": "3", "data.fold": "4"}, r"data.fold: 4, .* give 1 to 3"),
         ({"data.folds": "99", "data.fold": "4"}, r"data.folds: 99 folds of 11 different"),

@@ -105,7 +105,7 @@ BAD = cases(
         begun=True,
     ),
     row("palette 300", "model: {palette: [[1, 2, 300]]}\n", "each a whole number from 0 to 255"),
-    row("classes twice", "data: {classes: [a, a, b]}\n", "a name is there twice (a)"),
+    row("classes twice", "data: {classes: [a, a, b]}\n", "a class name occurs twice (a)"),
     row(
         "escapes in a class",
         'data: {classes: ["\\e[31mred", b, c]}\n',

@@ -38,7 +38,7 @@ def lines(*actions):
 SAID = {
     "two photographs of one name": "a.png: a.jpg has the same name",
     "no label map": "has no label map for a photograph ('a')",
-    "a class named twice": "a name is there twice (sky)",
+    "a class named twice": "a class name occurs twice (sky)",
 }
 
 

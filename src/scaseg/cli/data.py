@@ -72,12 +72,7 @@ def _add_check(add: Callable[..., Parser]) -> None:
         help="0 is unlabelled, and every other class one less",
     )
     option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
-    option(
-        "--classes",
-        type=_names,
-        metavar="A,B,...",
-        help="class names, where no file names them, separated by commas",
-    )
+    option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
     add_max_pixels(parser)
     option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
     option("--json", action="store_true", help="print JSON and nothing else")

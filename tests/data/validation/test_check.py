@@ -84,7 +84,7 @@ ERRORS = {
     ),
     "EXIF": (
         exif_rotated,
-        "labels/a.png: lies as its photograph did before the camera's EXIF rotation "
+        "labels/a.png: has the orientation of its photograph before EXIF rotation "
         "(16 x 24, not 24 x 16)",
     ),
     "RGB": (
@@ -103,28 +103,28 @@ ERRORS = {
     ),
     "binary": (
         lambda root: labels_everywhere(root, [0, 255]),
-        "labels/a.png: holds only 0 and 255, as all label maps here: binary masks, it seems; give "
+        "labels/a.png: holds only 0 and 255, like all label maps here: probably binary masks; give "
         "--data.label_map '{255: 1}'",
     ),
     "counted from one": (
         lambda root: labels_everywhere(root, [1, 2, 3, 255]),
-        "labels/a.png: labels run from 1 to 3, but classes are counted from 0; give "
+        "labels/a.png: labels run from 1 to 3, but class indices start at 0; give "
         "--data.reduce_zero_label true",
     ),
     "in two lists": (
         lambda root: (root / "test.txt").write_text("x\ny\nb"),
-        "images/b.jpg: stands in train and in test",
+        "images/b.jpg: is in train and in test",
     ),
     "twice in one list": (
         lambda root: (root / "test.txt").write_text("x\ny\nx.jpg"),
-        "images/x.jpg: stands more than once in test",
+        "images/x.jpg: is listed more than once in test",
     ),
     "the same photograph": (
         lambda root: (
             Image.open(root / "images/c.jpg").save(root / "images/x.png")
             or (root / "images/x.jpg").unlink()
         ),
-        "images/x.png: a photograph of test, the same as one of train (c.jpg)",
+        "images/x.png: is in test, and a copy of it in train (c.jpg)",
     ),
     "small": (
         lambda root: (
@@ -139,11 +139,11 @@ ERRORS = {
     ),
     "nothing labelled": (
         lambda root: labels_everywhere(root, [255]),
-        "no pixel of what is trained on has a class",
+        "no pixel of the training images is labelled",
     ),
     "a class named twice": (
         lambda root: (root / "classes.txt").write_text("sky\nsky\nroad"),
-        "classes: a name is there twice (sky)",
+        "classes: a class name occurs twice (sky)",
     ),
 }
 
@@ -170,15 +170,15 @@ WARNINGS = {
     ),
     "counted from one, perhaps": (
         lambda root: (root / "classes.txt").unlink() or labels_everywhere(root, [1, 2]),
-        "labels/a.png: labels run from 1 to 2, but classes are counted from 0",
+        "labels/a.png: labels run from 1 to 2, but class indices start at 0",
     ),
     "no list": (
         lambda root: (root / "test.txt").write_text("x"),
-        "images/y.jpg: stands in no list",
+        "images/y.jpg: is in no list",
     ),
     "twin in one split": (
         lambda root: (root / "images/b.jpg").write_bytes((root / "images/a.jpg").read_bytes()),
-        "images/b.jpg: the same photograph as another of train (a.jpg)",
+        "images/b.jpg: is a copy of another photograph of train (a.jpg)",
     ),
 }
 
@@ -226,8 +226,8 @@ def test_all_problems_are_told_together(root):
     found = "\n".join(lines(check_data(FolderDataset, root).errors))
     for kind in kinds:
         assert ERRORS[kind][1] in found
-    assert "images/y.jpg: stands more than once in test" in found
-    assert "images/more.jpg: a photograph of test, the same as one of train (c.jpg)" in found
+    assert "images/y.jpg: is listed more than once in test" in found
+    assert "images/more.jpg: is in test, and a copy of it in train (c.jpg)" in found
     assert found.count("\n") == 5
 
 

@@ -35,14 +35,14 @@ def value_findings(
     if masks and values == {0, IGNORE} and unlabelled_255:
         yield Finding(
             shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
-            "holds only 0 and 255, as all label maps here: binary masks, it seems",
+            "holds only 0 and 255, like all label maps here: probably binary masks",
             "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
         )
     from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
     if from_one and (known is None or max(labels) == known):
         yield Finding(
             shown(next(iter(statistics))),
-            f"labels run from 1 to {max(labels)}, but classes are counted from 0",
+            f"labels run from 1 to {max(labels)}, but class indices start at 0",
             "give --data.reduce_zero_label true",
             severity="warning" if known is None else "error",
         )
@@ -61,16 +61,16 @@ def value_findings(
 
 def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
     """Find photographs that occur twice, in one split or (a leak) in two."""
-    leak_remedy = "testing on it proves nothing; keep"
+    leak_remedy = "a test on it proves nothing; keep"
     home: dict[Path, str] = {}
     for split, pairs in splits.items():
         for image, times in Counter(pair.image for pair in pairs).items():
             if times > 1:
-                yield Finding(shown(image), f"stands more than once in {split}", "name it once")
+                yield Finding(shown(image), f"is listed more than once in {split}", "name it once")
             if split == "trainval":  # both of them, on purpose
                 continue
             if image in home:
-                problem = f"stands in {home[image]} and in {split}"
+                problem = f"is in {home[image]} and in {split}"
                 yield Finding(shown(image), problem, f"{leak_remedy} it in one of them")
             home.setdefault(image, split)
     twins: dict[bytes, list[Path]] = defaultdict(list)
@@ -81,11 +81,11 @@ def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterato
     for first, *others in twins.values():
         for other in others:
             if home[first] != home[other]:
-                problem = f"a photograph of {home[other]}, the same as one of {home[first]}"
+                problem = f"is in {home[other]}, and a copy of it in {home[first]}"
                 remedy = f"{leak_remedy} one of them"
                 yield Finding(shown(other), problem, remedy, shown(first.name))
             else:
-                problem = f"the same photograph as another of {home[first]}"
+                problem = f"is a copy of another photograph of {home[first]}"
                 yield _warning(shown(other), problem, "keep one of them", shown(first.name))
 
 
@@ -107,7 +107,7 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
     for pair in everything.pairs:
         if pair.image not in listed:
             place = shown(pair.image)
-            yield _warning(place, "stands in no list", "it is not used; add it to one")
+            yield _warning(place, "is in no list", "it is not used; add it to one")
 
 
 def class_findings(
@@ -123,10 +123,9 @@ def class_findings(
         yield _warning(root, problem, "write classes.txt, one name a line")
     for name, times in Counter(names).items():
         if times > 1:
-            yield Finding("classes", "a name is there twice", "each class needs its own", name)
+            yield Finding("classes", "a class name occurs twice", "each class needs its own", name)
     if not any(train_pixels):
-        problem = "no pixel of what is trained on has a class"
-        yield Finding(root, problem, "there is nothing to learn; label some")
+        yield Finding(root, "no pixel of the training images is labelled", "label some")
         return
     for name, count, train_count in zip(names, pixels, train_pixels, strict=True):
         place = f"class {name.removeprefix('class ')}"  # of those without names of their own
@@ -134,5 +133,5 @@ def class_findings(
             remedy = "it weighs 0 in training; leave it out, or label some"
             yield _warning(place, "never occurs", remedy)
         elif not train_count:
-            remedy = "it weighs 0 in training and cannot be learnt"
+            remedy = "it weighs 0 in training and cannot be learned"
             yield _warning(place, "never occurs in train", remedy)

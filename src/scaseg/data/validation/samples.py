@@ -22,7 +22,7 @@ from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.paired import FilePair, PairedDataset
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image
 from scaseg.data.sample import IGNORE
-from scaseg.data.validation.report import Finding, Severity
+from scaseg.data.validation.report import Finding
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import shown
 from scaseg.progress import Progress
@@ -103,8 +103,8 @@ class SampleCheck:
             values = dataset.read_values(path)
             self.statistics = LabelStatistics.of(values, lambda one: dataset.to_classes(one, path))
             if not self.statistics.pixels:
-                remedy = "it teaches nothing; label it, or leave it out"
-                self._add(path, "is all unlabelled", remedy, severity="warning")
+                fields = "is all unlabelled", "label it, or leave it out"
+                self.findings.append(Finding(shown(path), *fields, severity="warning"))
             self._compare(self.statistics.size)
 
     @contextmanager
@@ -118,10 +118,8 @@ class SampleCheck:
             detail = one_line(f"{type(fault).__name__}: {fault}")
             self._add(path, "cannot be read", "repair or remove it", detail)
 
-    def _add(
-        self, path: Path, problem: str, remedy: str, detail: str = "", severity: Severity = "error"
-    ) -> None:
-        self.findings.append(Finding(shown(path), problem, remedy, detail, severity))
+    def _add(self, path: Path, problem: str, remedy: str, detail: str) -> None:
+        self.findings.append(Finding(shown(path), problem, remedy, detail))
 
     def _set_size(self, size: tuple[int, int]) -> None:
         self.size = size
@@ -137,7 +135,7 @@ class SampleCheck:
         remedy = "bring both to one size, labels by nearest neighbour"
         # no limit: it was opened before, within its reader's own
         if image_size(self.image, upright=False, max_pixels=sys.maxsize) == size:
-            problem = "lies as its photograph did before the camera's EXIF rotation"
+            problem = "has the orientation of its photograph before EXIF rotation"
             remedy = "turn the label map too, or remove the photograph's EXIF orientation"
         self._add(self.labels, problem, remedy, "{} x {}, not {} x {}".format(*size, *self.size))
 
