@@ -85,7 +85,7 @@ def record(content):
     return spoil
 
 
-ESCAPES = ("a\x1b[31m\nb\nc\n", "classes has 'a\\x1b[31m'; give names of one line")
+ESCAPES = ("a\x1b[31m\nb\nc\n", "classes: 'a\\x1b[31m'; give names of one line")
 BAD = cases(
     listed(
         "leads out",
