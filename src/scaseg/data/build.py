@@ -11,6 +11,8 @@ from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.errors import UserError
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
+LABEL_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index")  # of files alone
+
 
 def build_dataset(
     config: DataConfig, split: str | None, classes: Sequence[str] | None = None
@@ -19,27 +21,23 @@ def build_dataset(
     dataset = DATASETS.choose(config.name)
     opened: SegmentationDataset
     if config.name in GENERATED_DATASETS:
-        for key in ("root", "classes", "label_map", "reduce_zero_label", "ignore_index"):
+        for key in ("root", *LABEL_SETTINGS):
             value = getattr(config, key)
-            if value != getattr(DataConfig(), key):  # only files can have such a setting
+            if value != getattr(DataConfig(), key):
                 option = "--data" if key == "root" else f"data.{key}"
-                problem = f"{value!r}, but {config.name} is generated"
-                raise UserError(option, problem, "leave it out")
+                raise UserError(
+                    option, f"{value!r}, but {config.name} is generated", "leave it out"
+                )
         opened = dataset(split)
         return opened
     if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
         raise UserError("split", f"{split!r} leads out of the data", "give the name of a list")
     if config.root is None:
         raise UserError("data.root", "nothing", "say where the data are (--data DIR)")
-    opened = dataset(
-        config.root,
-        split,
-        classes=config.classes if config.classes is not None else classes,
-        label_map=config.label_map,
-        reduce_zero_label=config.reduce_zero_label,
-        ignore_index=config.ignore_index,
-        max_pixels=config.max_pixels,
-    )
+    settings = {key: getattr(config, key) for key in (*LABEL_SETTINGS, "max_pixels")}
+    if config.classes is None:
+        settings["classes"] = classes
+    opened = dataset(config.root, split, **settings)
     return opened
 
 

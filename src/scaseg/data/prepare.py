@@ -24,7 +24,7 @@ from scaseg.progress import Progress
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")
-PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82"
+PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
 class Prepared(NamedTuple):
@@ -160,18 +160,17 @@ def _tasks(parts: Iterable[SegmentationDataset], destination: Path) -> Iterator[
 def _is_whole(task: _Task) -> bool:
     """Return whether both files are there, to their last byte."""
     try:
-        size = None if task.source is None else task.source.stat().st_size
-        whole = _is_png(task.image) if size is None else task.image.stat().st_size == size
-        return whole and _is_png(task.labels)
+        if task.source is None:
+            return _has_end(task.image) and _has_end(task.labels)
+        return task.image.stat().st_size == task.source.stat().st_size and _has_end(task.labels)
     except OSError:
         return False
 
 
-def _is_png(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(len(PNG_START))
+def _has_end(png: Path) -> bool:
+    with png.open("rb") as file:
         file.seek(-len(PNG_END), os.SEEK_END)
-        return start == PNG_START and file.read() == PNG_END
+        return file.read() == PNG_END
 
 
 def _write_pair(task: _Task) -> UserError | None:

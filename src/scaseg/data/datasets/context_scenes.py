@@ -35,7 +35,7 @@ class ContextScenes(SegmentationDataset):
 
     @classmethod
     def splits(cls, root: Path | None = None) -> tuple[str, ...]:
-        """Return the names of the splits, wherever one looks for them."""
+        """Return the names of the splits; a root is not needed."""
         return tuple(SPLITS)
 
     @classmethod
@@ -65,14 +65,14 @@ class ContextScenes(SegmentationDataset):
 
 
 class ContextScenesGlobal(ContextScenes):
-    """Generated: sand is desert, beach, oasis or camp; of many things on it the clearest tells."""
+    """Generated: sand is desert, beach, oasis or camp, as the clearest of the things on it says."""
 
     classes, palette = mirage.CLASSES, mirage.PALETTE
     draw = staticmethod(mirage.draw)
 
 
 class ContextScenesSelective(ContextScenes):
-    """Generated: a map's fields in patterns; what each means, its sign in the legend tells."""
+    """Generated: the fields of a map in patterns, whose meaning is in its legend."""
 
     classes, palette = legend.CLASSES, legend.PALETTE
     draw = staticmethod(legend.draw)

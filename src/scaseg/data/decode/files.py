@@ -17,7 +17,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 # A photograph of 12,000 x 9,000 has 108 million; more than this is held by few machines, and is a
 # decompression bomb more often than a photograph
 MAX_PIXELS = 250_000_000
-BYTES_PER_PIXEL, EXTRA_BYTES = 8, 1 << 26  # four channels of 16 bits, and metadata
 MAX_READS = 32_768  # of metadata: a directory of 4,096 entries, twice for its data, some times over
 
 _STARTS = {
@@ -87,9 +86,14 @@ def not_an_image() -> UserError:
     return UserError("", "not an image", f"{', '.join(FORMATS)} are read")
 
 
+def max_bytes(pixels: int) -> int:
+    """Return the size of the largest file of so many pixels: 4 channels of 16 bits, metadata."""
+    return 8 * pixels + (1 << 26)
+
+
 def require_bytes(file: BinaryIO, limit: int) -> None:
     """Raise a UserError if a file is far larger than an image of so many pixels can be."""
-    size, most = os.fstat(file.fileno()).st_size, BYTES_PER_PIXEL * limit + EXTRA_BYTES
+    size, most = os.fstat(file.fileno()).st_size, max_bytes(limit)
     if size > most:
         remedy = f"at most {most} are taken for {limit} pixels, raise --max-pixels or save it again"
         raise UserError("", f"{size} bytes", remedy)
@@ -112,7 +116,8 @@ class Metered:
     reads a directory three times. It would also go on without the entries that it cannot read.
     """
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
+    def __init__(self, file: BinaryIO, max_pixels: int) -> None:
+        size = min(os.fstat(file.fileno()).st_size, max_bytes(max_pixels))
         self._file = file
         self._bytes, self._reads = 4 * size + (1 << 16), MAX_READS
         self.is_metered = True  # False: what follows are pixels

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL
@@ -50,10 +49,10 @@ def read_image(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np
     A file with more than max_pixels (None: MAX_PIXELS) is refused before it is decoded. A
     UserError of one line names the file and what is wrong with it.
     """
-    with _open_image(path, max_pixels) as opened:
-        opened.image.load()
-        is_turned = opened.image.format == "TIFF"  # by Pillow, when decoding
-        return _to_rgb(opened.image, UPRIGHT if is_turned else opened.orientation)
+    with _open_image(path, max_pixels) as (image, orientation, _, _):
+        image.load()
+        is_turned = image.format == "TIFF"  # by Pillow, when decoding
+        return _to_rgb(image, UPRIGHT if is_turned else orientation)
 
 
 def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.int32]:
@@ -62,14 +61,13 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
     The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
-    with _open_image(path, max_pixels) as opened:
-        image = opened.image
+    with _open_image(path, max_pixels) as (image, _, _, several):
         if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
             raise UserError("", "a JPEG label map", "its values are blurred, use PNG")
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
             remedy = "give one channel with a class index a pixel"
             raise UserError("", f"a {image.mode} label map", remedy)
-        if opened.several:
+        if several:
             raise UserError("", "a label map of several pages", "give a file for each")
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
@@ -79,9 +77,8 @@ def image_size(
     path: str | Path, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
     """Return (height, width) without decoding the pixels; upright: as EXIF turns the photograph."""
-    with _open_image(path, max_pixels, header=True) as opened:
-        width, height = opened.stored
-        return (width, height) if upright and opened.orientation >= 5 else (height, width)
+    with _open_image(path, max_pixels, header=True) as (_, orientation, (width, height), _):
+        return (width, height) if upright and orientation >= 5 else (height, width)
 
 
 def rgb(image: Image.Image) -> NDArray[np.uint8]:
@@ -119,20 +116,15 @@ def _band_to_rgb(image: Image.Image) -> NDArray[np.uint8]:
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-class _Opened(NamedTuple):
-    """An image whose pixels may not be decoded yet."""
-
-    image: Image.Image
-    orientation: int  # 1 to 8
-    stored: tuple[int, int]  # width and height as in the file
-    several: bool
+# an image, its orientation, width and height as in the file, whether the file has several images
+_Opened = tuple[Image.Image, int, tuple[int, int], bool]
 
 
 @contextmanager
 def _open_image(
     path: str | Path, max_pixels: int | None, *, header: bool = False
 ) -> Iterator[_Opened]:
-    """Open an image within limits; header: its pixels will not be needed."""
+    """Open an image within limits, not decoded yet; header: its pixels will not be needed."""
     limit = files.MAX_PIXELS if max_pixels is None else max_pixels
     with files.open_untrusted(path, "repair or remove it") as file, _quiet_pillow():
         start = file.read(512)
@@ -146,7 +138,7 @@ def _open_image(
             files.require_pixels(*metadata.webp_size(start), limit)
         elif kind == "TIFF":
             _silence_libtiff()
-            source = files.Metered(file, os.fstat(file.fileno()).st_size)
+            source = files.Metered(file, limit)
         elif kind != "BMP":
             strip = metadata.strip_jpeg if kind == "JPEG" else metadata.strip_png
             source, orientation, several = strip(file, header=header)
@@ -164,10 +156,9 @@ def _open_image(
                 stored, orientation = _read_tiff(image)
                 source.is_metered = False
             elif image.width > MAX_RLE_WIDTH and image.tile[0].codec_name == "bmp_rle":
-                wide = f"wider than {MAX_RLE_WIDTH} pixels"
-                raise ValueError(f"a BMP in run-length codes, {wide}")
+                raise ValueError(f"a BMP in run-length codes, wider than {MAX_RLE_WIDTH} pixels")
             several = several or bool(getattr(image, "is_animated", False))
-            yield _Opened(image, orientation, stored, several)
+            yield image, orientation, stored, several
 
 
 def _read_tiff(image: TiffImageFile) -> tuple[tuple[int, int], int]:
@@ -177,7 +168,7 @@ def _read_tiff(image: TiffImageFile) -> tuple[tuple[int, int], int]:
         raise ValueError("some of its pixels are missing")  # Pillow leaves them black, class 0
     tags = image.getexif()
     for group in TiffTags.TAGS_V2_GROUPS:
-        if group in tags:  # EXIF and GPS: nobody needs them, and Pillow would read them
+        if group in tags:  # EXIF and GPS: not needed, and Pillow would read them
             del tags[group]
     orientation = tags.get(ORIENTATION)
     return (width, height), orientation if orientation in TRANSPOSE else UPRIGHT

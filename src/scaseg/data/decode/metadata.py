@@ -28,7 +28,6 @@ _END, _SCAN, _APP1 = 0xD9, 0xDA, 0xE1
 _ALONE = (0x01, *range(0xD0, 0xD9))  # markers without a length
 _DROPPED = (*range(0xE2, 0xEE), 0xEF, 0xFE)  # profiles and comments; 0xEE is Adobe's colour space
 _NEEDED = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-_RAW_EXIF = (b"Raw profile type exif\0", b"Raw profile type APP1\0")  # as ImageMagick writes it
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
 
 
@@ -153,11 +152,10 @@ def strip_png(file: BinaryIO, *, header: bool) -> Stripped:
 def _png_exif(kind: bytes, body: bytes) -> bytes:
     if kind == b"eXIf":
         return body
-    name = next((name for name in _RAW_EXIF if body.startswith(name)), None)
-    if name is None or kind == b"iTXt":
+    name, _, text = body.partition(b"\0")
+    if kind == b"iTXt" or name not in (b"Raw profile type exif", b"Raw profile type APP1"):
         return b""
-    text = body[len(name) :]
-    try:
+    try:  # as ImageMagick writes it
         if kind == b"zTXt":
             text = zlib.decompressobj().decompress(text[1:], MAX_TEXT)
         # a line feed, the name, the length, then lines of hexadecimal digits
