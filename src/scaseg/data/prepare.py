@@ -131,7 +131,7 @@ def _claim(
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(marker, "cannot be read", "give a new folder", str(error)) from error
+            raise UserError.cannot_be("read", marker, error, "give a new folder") from error
         if found != mine:
             named = found if isinstance(found, dict) else {}
             what = f"holds {named.get('dataset')} prepared from {named.get('source')}"
@@ -181,7 +181,7 @@ def _write_pair(task: _Task) -> UserError | None:
     except UserError as error:
         return error
     except OSError as error:
-        return UserError(task.source or "", "cannot be read", "check the disk", str(error))
+        return UserError.cannot_be("read", task.source or "", error, "check the disk")
     low, high = sample.labels.min(), sample.labels.max()
     if low < 0 or high > 255:
         what = f"has labels from {low} to {high}"
