@@ -192,7 +192,7 @@ def test_a_clean_data_set(root):
     report = check_data(FolderDataset, root, workers=2)
     assert report.findings == ()
     assert report.splits == {"train": 3, "test": 2}
-    assert report.sizes == ((16, 24),) * 3
+    assert report.sizes == dict.fromkeys(("smallest", "median", "largest"), (16, 24))
     assert report.classes == ("sky", "tree", "road")
     assert (report.counted, report.pixels, report.unlabelled) == ("train", (288, 288, 288), 288)
     assert (report.eta, report.weights) == (1 / 3, (1, 1, 1))
@@ -347,7 +347,7 @@ def report_with(findings=(), classes=("sky", "a very long name of a class that g
     return Report(
         root="somewhere",
         splits={"train": 3},
-        sizes=None,
+        sizes={},
         classes=classes,
         counted="train",
         pixels=(600, 399, 1),

@@ -21,7 +21,7 @@ import PIL
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import FilePair, PairedDataset
 from scaseg.data.validation import rules
-from scaseg.data.validation.report import Finding, Report, Sizes, raise_first
+from scaseg.data.validation.report import Finding, Report, raise_first
 from scaseg.data.validation.samples import (
     LabelStatistics,
     SampleCheck,
@@ -100,11 +100,12 @@ def check_data(
     weights = paper_class_weights(train_pixels) if any(train_pixels) else None
     sizes = [check.size for check in checks if check.size is not None]
     sizes.sort(key=lambda size: (size[0] * size[1], size))
+    three = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if sizes else []
     inside = f"{shown(root)}{os.sep}"
     return Report(
         root=str(root),
         splits={split: len(pairs) for split, pairs in splits.items()},
-        sizes=Sizes(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
+        sizes=dict(zip(("smallest", "median", "largest"), three, strict=False)),
         classes=names,
         counted="train" if splits.get("train") else "all images",
         pixels=train_pixels,

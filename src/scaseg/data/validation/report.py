@@ -56,21 +56,13 @@ def raise_first(*groups: Iterable[Finding]) -> None:
         raise UserError(first.place, first.problem, first.remedy + more, first.detail)
 
 
-class Sizes(NamedTuple):
-    """(height, width) of three images, by area."""
-
-    smallest: tuple[int, int]
-    median: tuple[int, int]
-    largest: tuple[int, int]
-
-
 @dataclass(frozen=True)
 class Report:
     """The result of a check; pixels and weights of each class, over the images of `counted`."""
 
     root: str
     splits: dict[str, int]  # number of images
-    sizes: Sizes | None
+    sizes: dict[str, tuple[int, int]]  # (height, width) of the smallest, median, largest by area
     classes: tuple[str, ...]
     counted: str
     pixels: tuple[int, ...]
@@ -91,7 +83,6 @@ class Report:
         """Return the report as JSON types; findings by kind, each with every place."""
         plain = asdict(self)
         del plain["findings"]
-        plain["sizes"] = self.sizes and self.sizes._asdict()
         for level, findings in (("errors", self.errors), ("warnings", self.warnings)):
             plain[level] = [
                 {
@@ -129,8 +120,8 @@ def render(
 
 def _overview(report: Report) -> str:
     rows = [(split, _plural(count, "image")) for split, count in report.splits.items()]
-    if report.sizes is not None:
-        smallest, median, largest = (f"{high} x {wide}" for high, wide in report.sizes)
+    if report.sizes:
+        smallest, median, largest = (f"{high} x {wide}" for high, wide in report.sizes.values())
         span = f"all {median}" if smallest == largest else f"{smallest} to {largest}"
         rows.append(("sizes", f"{span} (height x width)"))
         rows += [("median", median)] if smallest != largest else []
