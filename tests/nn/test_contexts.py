@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 
-from scaseg import ContextAggregation
+from scaseg import ContextAggregation, create_model, load_model
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
+from scaseg.nn.streaming import StreamedContext
 from scaseg.registry import CONTEXTS
 from tests.nn.blocks import BLOCKS, WITH_CONTEXT, make
 
@@ -16,20 +17,28 @@ def test_every_context_of_the_registry_is_tested():
     assert {name.partition(",")[0] for name in BLOCKS} == set(CONTEXTS)
 
 
-def test_a_context_without_coefficients_needs_one_method():
-    class Pooled(Context):
-        """The mean over all neurons, own entry included, after a nonlinearity."""
+class Pooled(Context):
+    """A context without coefficients: the mean over all neurons, after a nonlinearity."""
 
-        def target_context(self, x, source, source_mask):
-            return self.values(x).relu().mean(1, keepdim=True)
+    def target_context(self, x, source, source_mask):
+        return self.values(x).relu().mean(1, keepdim=True)
 
-    block, x = Pooled(4, 3), torch.randn(2, 4, 5, 6)
-    assert block(x).shape == (2, 3, 5, 6)
-    for ask in (lambda: block.dependency_map(x, 0, 0), lambda: block.coefficients(x)):
-        with pytest.raises(
-            UserError, match=r"context: Pooled .* has no coefficients; use one that"
-        ):
-            ask()
+
+def test_a_new_context_is_one_method_and_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(CONTEXTS._homes, "pooled", f"{__name__}:Pooled")
+    model = create_model("tiny", "pooled", "pointwise", classes=3, share_features=True, hidden=8)
+    assert isinstance(model.context, Pooled)
+    assert model.context.context is None
+    images = torch.randn(2, 3, 40, 48)
+    assert model(images, torch.tensor([[40, 48], [32, 40]])).shape == (2, 3, 40, 48)
+    model.save_pretrained(tmp_path / "model")
+    assert torch.equal(load_model(tmp_path / "model")(images), model.eval()(images))
+    x = torch.randn(2, model.context.in_channels, 5, 6)
+    for ask in (model.context.coefficients, lambda x: model.context.dependency_map(x, 0, 0)):
+        with pytest.raises(UserError, match=r"context: Pooled .* has no coefficients; use sca"):
+            ask(x)
+    with pytest.raises(UserError, match=r"context_scope: image does not work .* Pooled; use"):
+        StreamedContext(model.context)
 
 
 def test_average_is_the_mean_of_the_others():

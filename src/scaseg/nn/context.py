@@ -71,7 +71,7 @@ class Context(nn.Module, ABC):
         raise UserError(
             "context",
             f"{type(self).__name__} is not a weighted mean: it has no coefficients",
-            "use one that has: sca, dot or average",
+            "use sca, or another context that has",
         )
 
     def streamed_sums(self) -> StreamedSums | None:
