@@ -11,7 +11,7 @@ from tests.inference.models import picture
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    made = scaseg.create_model("mobilenet_v2", head="compact", classes=CLASSES, hidden=4)
+    made = scaseg.create_model("tiny", head="pointwise", classes=CLASSES, hidden=4)
     made.save_pretrained(folder)
     return str(folder)
 
