@@ -11,6 +11,7 @@ from PIL import Image
 import scaseg
 from scaseg.cli import main
 from scaseg.data.decode.image import read_image, read_labels
+from scaseg.errors import UserError, WorkError
 from scaseg.inference.tta import TestTimeAugmentation
 from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture
@@ -55,6 +56,34 @@ def test_everything_that_can_be_written(photos, model, tmp_path, capsys):
         assert found["areas"][name] == pytest.approx((labels == place).mean())
     with Image.open(out / "one.overlay.jpg") as overlay:
         assert overlay.height > 30
+
+
+def test_from_python(photos, model, tmp_path, monkeypatch, capsys):
+    """predict_folder does all that the command does; it prints nothing, and tells its callers."""
+    heard, out = [], tmp_path / "out"
+    monkeypatch.setattr("scaseg.inference.predict_folder.image_size", None)  # one is opened once
+    tally = scaseg.predict_folder(model, photos / "one.jpg", out, overlay=True, device="cpu")
+    monkeypatch.undo()
+    assert (tally.predicted, tally.existing, tally.bad) == (1, 0, 0)
+    with pytest.raises(UserError, match=r"one.overlay.jpg: exists already; use --skip-existing"):
+        scaseg.predict_folder(model, [str(photos)], out, overlay=True, device="cpu")
+    (photos / "zebra.jpg").write_text("hello")
+    tally = scaseg.predict_folder(
+        *(model, photos, out),
+        device="cpu",
+        skip_existing=True,
+        skip_bad=True,
+        on_bad=lambda error: heard.append(Path(error.place).name),
+        on_done=lambda tally, total: heard.append((tally.predicted, total)),
+    )
+    assert (tally.predicted, tally.existing, tally.bad) == (2, 1, 1)
+    assert sorted(map(str, heard)) == ["(1, 3)", "(2, 3)", "zebra.jpg"]
+    with pytest.raises(WorkError, match=r"zebra.jpg: not an image.*; --skip-bad goes on without"):
+        scaseg.predict_folder(model, photos, tmp_path / "other", device="cpu")
+    with pytest.raises(UserError, match=r"--shard: \(3, 2\); give \(I, N\)"):
+        scaseg.predict_folder(model, photos, tmp_path / "none", shard=(3, 2))
+    assert not (tmp_path / "none").exists()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_files_and_patterns(photos, model, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from scaseg import create_model
 from scaseg.inference.predict import predict
 from scaseg.inference.preprocessing import Preprocessed, resize
-from scaseg.inference.sliding_window import SlidingWindow, WindowGrid, head_reach
+from scaseg.inference.sliding_window import WindowGrid, head_reach, sliding_window_inference
 from scaseg.inference.tta import (
     TestTimeAugmentation,
     needed_rows,
@@ -64,7 +64,7 @@ def test_without_context_only_seams_differ_from_one_pass(size, up):
     grid = WindowGrid(model, size, 64, 16)
     with torch.no_grad():
         whole = model.coarse(view.whole())[0][0]
-        found = SlidingWindow(model, view, grid).rows(0, grid.size[0])
+        found = sliding_window_inference(model, view, 64, 16).rows(0, grid.size[0])
     unsure = torch.zeros(grid.size, dtype=torch.bool)
     for row in grid.rows:
         for edge in (row.neurons.start, row.neurons.stop - 1):

@@ -95,20 +95,34 @@ def _windows(pixels: int, neurons: int, window: int, overlap: int, stride: int) 
     ]
 
 
+def sliding_window_inference(
+    model: Segmenter,
+    image: Preprocessed,
+    window: int,
+    overlap: int,
+    context_scope: str = "window",
+    batch_size: int = 1,
+) -> RowStream:
+    """Score an image in windows, which are computed as rows are asked for: (classes, h, w).
+
+    context_scope "image": a first pass over all windows streams the context of the whole image.
+    """
+    grid = WindowGrid(model, image.size, window, overlap)
+    context = stream_context(model, image, grid, batch_size) if context_scope == "image" else None
+    features = _BlendedFeatures(model, image, grid, context, batch_size)
+    return _HeadScores(model.head, features, grid.rows[0].neurons.stop, flipped=image.flipped)
+
+
 def stream_context(
     model: Segmenter, image: Preprocessed, grid: WindowGrid, batch_size: int
 ) -> StreamedContext:
-    """Stream the context of a whole image: a first pass over all windows.
-
-    Each neuron counts once, as the window computes it whose own it is.
-    """
+    """Stream the context of a whole image: each neuron counts once, in the window that owns it."""
     streamed = StreamedContext(model.context)
-    if streamed.sums is not None:
-        for row in grid.rows:
-            for columns, images in grid.crops(image, row, batch_size):
-                features, _ = model.backbone(images)
-                for column, part in zip(columns, features, strict=True):
-                    streamed.add(part[:, row.own, column.own].unsqueeze(0))
+    for row in grid.rows if streamed.sums is not None else ():
+        for columns, images in grid.crops(image, row, batch_size):
+            features, _ = model.backbone(images)
+            for column, part in zip(columns, features, strict=True):
+                streamed.add(part[:, row.own, column.own].unsqueeze(0))
     return streamed
 
 
@@ -137,27 +151,18 @@ class RowStream:
         raise NotImplementedError
 
 
-class SlidingWindow(RowStream):
-    """The scores of an image's neurons, in its own orientation: (classes, h, w).
+class _HeadScores(RowStream):
+    """The scores of an image's neurons, in its own orientation, `step` rows at a time.
 
     The head reads up to 12 neurons to each side, and at the edge of a window it would read zeros,
     which showed as lines. So it gets features that are blended from all windows around.
     """
 
-    def __init__(
-        self,
-        model: Segmenter,
-        image: Preprocessed,
-        grid: WindowGrid,
-        *,
-        context: StreamedContext | None = None,
-        batch_size: int = 1,
-    ) -> None:
-        super().__init__(grid.size)
-        self._head, self._reach = model.head, head_reach(model.head)
-        self._flipped = image.flipped
-        self._features = _BlendedFeatures(model, image, grid, context, batch_size)
-        self._step = grid.rows[0].neurons.stop  # rows that the head is given at once
+    def __init__(self, head: nn.Module, features: RowStream, step: int, *, flipped: bool) -> None:
+        super().__init__(features.size)
+        self._head, self._features = head, features
+        self._step, self._flipped = step, flipped
+        self._reach = head_reach(head)
 
     def _compute(self, top: int) -> Tensor:
         above, bottom = max(0, top - self._reach), min(top + self._step, self.size[0])

@@ -17,7 +17,7 @@ from torch import Tensor
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import Preprocessed, resize
-from scaseg.inference.sliding_window import RowStream, SlidingWindow, WindowGrid, stream_context
+from scaseg.inference.sliding_window import RowStream, sliding_window_inference
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.streaming import StreamedContext
 
@@ -115,23 +115,14 @@ def score_maps(
     for scale, flipped in tta.augmentations():
         resized = [Preprocessed(model, image, scale, flipped=flipped) for image in images]
         if tta.needs_windows(resized[0].size):
-            scores: list[RowStream] = [_slide(model, resized[0], tta, batch_size)]
+            window, overlap = tta.window or 0, tta.overlap or 0
+            options = (window, overlap, tta.context_scope, batch_size)
+            scores = [sliding_window_inference(model, resized[0], *options)]
         else:
             scores = _one_pass(model, resized)
         for own, found, one in zip(maps, scores, resized, strict=True):
             own.append(Upsampled(found, one))
     return maps
-
-
-def _slide(
-    model: Segmenter, image: Preprocessed, tta: TestTimeAugmentation, batch_size: int
-) -> SlidingWindow:
-    assert tta.window is not None
-    grid = WindowGrid(model, image.size, tta.window, tta.overlap or 0)
-    context = None
-    if tta.context_scope == "image":
-        context = stream_context(model, image, grid, batch_size)
-    return SlidingWindow(model, image, grid, context=context, batch_size=batch_size)
 
 
 def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
