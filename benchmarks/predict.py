@@ -24,6 +24,7 @@ import scaseg
 from scaseg.inference.inputs import Inputs
 from scaseg.inference.predict import usual_batch_size
 from scaseg.inference.preprocessing import preprocess
+from scaseg.system import autocast
 
 
 def main() -> None:
@@ -73,8 +74,7 @@ def network(
     by_size: dict[torch.Size, list[torch.Tensor]] = {}
     for view in seen:
         by_size.setdefault(view.shape, []).append(view)
-    low = {"bf16": torch.bfloat16, "16": torch.float16}.get(options.precision)
-    with torch.autocast(options.device, dtype=low, enabled=low is not None):
+    with autocast(options.device, options.precision):
         for alike in by_size.values():
             for first in range(0, len(alike), batch_size):
                 model(torch.cat(alike[first : first + batch_size]).to(options.device))

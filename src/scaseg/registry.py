@@ -37,10 +37,6 @@ class Registry(Mapping[str, Any]):
         return self[name]
 
 
-# Pixels a side that a neuron stands for, and so the least side of an image. Every backbone here is
-# dilated to it; data are checked against it before a backbone is chosen.
-STRIDE = 8
-
 BACKBONES = Registry(
     "backbone",
     {

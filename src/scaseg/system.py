@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from scaseg.errors import UserError
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
+DEVICES: tuple[str, ...] = get_args(Device)
+PRECISIONS = {"32": "float32", "bf16": "bfloat16", "16": "float16"}  # the names of torch's dtypes
 
 
 def usable_cores() -> int:
@@ -27,18 +30,26 @@ def choose_device(name: str = "auto") -> str:
     """Return the device to compute on; UserError where it is not there."""
     import torch
 
-    there = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    there = {"cuda": cuda, "mps": mps, "cpu": True}
     if name == "auto":
         return next(device for device in there if there[device])
     if name not in there:
-        raise UserError.choice("--device", name, ["auto", *there])
+        raise UserError.choice("--device", name, DEVICES)
     if not there[name]:
         raise UserError("--device", f"{name} is not available here", "use cpu or auto")
     return name
+
+
+def autocast(device: str, precision: str = "32") -> AbstractContextManager[Any]:
+    """Compute activations in a precision, within `with`; weights stay float32."""
+    import torch
+
+    if precision not in PRECISIONS:
+        raise UserError.choice("precision", precision, PRECISIONS)
+    if precision == "32":
+        return nullcontext()
+    return torch.autocast(device, dtype=getattr(torch, PRECISIONS[precision]))
 
 
 def available_memory(device: torch.device) -> int | None:

@@ -194,7 +194,7 @@ def test_refused(world, capsys, case):
     [
         ((*EXPLAIN, "--out", "why.png"), "No space left on device"),
         ((*EXPLAIN, "--out", "why.npz"), "No space left on device"),
-        (PREDICT, "--out: out cannot be written (No space left on device)"),
+        (PREDICT, "--out: out: cannot be written (No space left on device)"),
     ],
 )
 def test_a_full_disk(world, capsys, monkeypatch, arguments, said):

@@ -242,7 +242,7 @@ def test_a_context_that_cannot_be_gathered(photos, tmp_path, capsys):
 def test_places_that_results_must_not_go_to(photos, model, tmp_path, capsys):
     assert "is the folder of the images itself" in refused(capsys, photos, model=model, out=photos)
     (tmp_path / "file").write_text("")
-    assert "file is a file; give a folder" in refused(
+    assert "file: is a file; give a folder" in refused(
         capsys, photos, model=model, out=tmp_path / "file"
     )
     # a folder of results that leads somewhere else

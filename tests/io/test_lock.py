@@ -110,7 +110,7 @@ def test_a_fault_inside_frees_the_folder(tmp_path):
 
 def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    said = r"--model: .*file: cannot be written \(.*\); give another folder"
+    said = r"--model: .*file: cannot be written \(.*\); give another place"
     with pytest.raises(ValueError, match=said), folder_lock(tmp_path / "file", "--model"):
         pass
 

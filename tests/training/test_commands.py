@@ -153,7 +153,7 @@ def test_nothing_is_lost(trained, scenes, tmp_path, capsys):
     said = fails(capsys, *common, "--out", tmp_path / "notes", "--overwrite")
     assert "holds thesis.txt, and no run; give another folder" in said
     said = fails(capsys, *common, "--out", tmp_path / "notes" / "thesis.txt")
-    assert "thesis.txt is a file; give a folder" in said
+    assert "thesis.txt: is a file; give a folder" in said
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "years of work"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.cli.settings import add_settings, read_run
 from scaseg.errors import UserError, WorkError
-from scaseg.io.destination import check_folder
+from scaseg.io.paths import check_folder
 
 
 def add_compare(add: Callable[..., Parser]) -> None:

@@ -14,7 +14,7 @@ from scaseg.cli.options import add_max_pixels
 from scaseg.cli.parser import Parser, positive
 from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError, WorkError
-from scaseg.io.destination import check_folder, not_writable
+from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
@@ -176,7 +176,7 @@ def _prepare(options: argparse.Namespace, parser: Parser) -> None:
         raise
     except OSError as error:  # a full disk, a folder that may not be written to
         if not destination.exists():
-            raise not_writable("DST", destination, error) from error
+            raise not_writable(destination, error).within("DST") from error
         raise WorkError(destination, str(error), "what is written is kept") from error
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive
-from scaseg.io.destination import check_folder
+from scaseg.io.paths import check_folder
 
 
 def add_demo(add: Callable[..., Parser]) -> None:

@@ -17,8 +17,8 @@ from scaseg.cli.options import (
 )
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError
-from scaseg.io.destination import check_folder
 from scaseg.io.model_folder import is_builtin
+from scaseg.io.paths import check_folder
 
 
 def add_evaluate(add: Callable[..., Parser]) -> None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.options import DEVICES, add_max_pixels, add_model, find, load, print_notes
+from scaseg.cli.options import add_max_pixels, add_model, find, load, print_notes
 from scaseg.cli.parser import Parser, positive
 from scaseg.errors import UserError, as_options, located
-from scaseg.io.destination import check_file
 from scaseg.io.model_folder import model_notes
+from scaseg.io.paths import check_file
+from scaseg.system import DEVICES
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.base import SegmentationDataset
@@ -85,15 +86,14 @@ def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
 
 
 def _compare(options: argparse.Namespace, kind: str) -> list[str]:
-    for folder in options.compare:  # before torch is imported
-        find("--compare", folder)
+    folders = [find("--compare", folder) for folder in options.compare]  # before torch: quick
 
     from scaseg.explanation.disagreement import read_sample
     from scaseg.explanation.page import disagreement_page
     from scaseg.plots.figures import save_figure
     from scaseg.progress import progress_bar
 
-    first, second = (load("--compare", folder, options.device) for folder in options.compare)
+    first, second = (load("--compare", folder, options.device) for folder in folders)
     samples: Sequence[Sample] | SegmentationDataset
     if options.image is None:
         samples = _dataset(options, second)

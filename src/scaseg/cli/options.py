@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from scaseg.cli.parser import Parser, positive
 from scaseg.errors import as_options, located
 from scaseg.io.model_folder import USUAL, find_model
+from scaseg.system import DEVICES, PRECISIONS, choose_device
 
 if TYPE_CHECKING:
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.models.segmenter import Segmenter
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
-PRECISIONS = ("32", "bf16", "16")
 # options that stand for a key of the recipe
 MACHINE_KEYS = {
     "device": "machine.device",
@@ -98,14 +97,13 @@ def find(option: str, folder: str | None) -> Path:
         return find_model(folder)
 
 
-def load(option: str, folder: str | Path, device: str) -> Segmenter:
-    """Load a model onto a device; errors name the option that it was given by."""
-    from scaseg.models.build import load_model
-    from scaseg.system import choose_device
+def load(option: str, folder: Path, device: str) -> Segmenter:
+    """Load the model of a folder by `find` onto a device; errors name the option."""
+    from scaseg.models.build import read_model
 
     device = choose_device(device)
     with located(option):
-        return load_model(folder).to(device)
+        return read_model(folder).to(device)
 
 
 def print_notes(notes: Iterable[str], *, quiet: bool) -> None:

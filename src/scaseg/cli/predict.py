@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scaseg.cli.options import DEVICES, PRECISIONS, add_max_pixels, add_model, add_windows
+from scaseg.cli.options import add_max_pixels, add_model, add_windows
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.errors import UserError, one_line
 from scaseg.progress import progress_bar
+from scaseg.system import DEVICES, PRECISIONS
 
 
 def add_predict(add: Callable[..., Parser]) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError
+from scaseg.io.atomic import write_text
+from scaseg.io.paths import not_writable
 
 
 def add_recipes(add: Callable[..., Parser]) -> None:
@@ -48,8 +50,7 @@ def _recipes(options: argparse.Namespace, parser: Parser) -> None:
     if os.path.lexists(options.copy):
         raise UserError("--copy", f"{options.copy} is there already", "give a new file")
     try:
-        options.copy.write_text(text, encoding="utf-8")
+        write_text(options.copy, text)
     except OSError as error:
-        problem = f"{options.copy} cannot be written ({error.strerror})"
-        raise UserError("--copy", problem, "give another place") from error
+        raise not_writable(options.copy, error).within("--copy") from error
     print(f"{options.copy}: {options.name}; train it with: scaseg train {options.copy}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scaseg.cli.parser import Parser
 from scaseg.cli.settings import add_settings, read_overrides, read_run, typed_options
 from scaseg.errors import UserError
-from scaseg.io.destination import check_folder
+from scaseg.io.paths import check_folder
 
 
 def add_train(add: Callable[..., Parser]) -> None:

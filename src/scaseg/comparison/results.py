@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from scaseg.comparison.jobs import Job, Key, key_of, run_folder
+from scaseg.io.atomic import write_json
 from scaseg.io.table import Row, read_rows, write_rows
-from scaseg.training.run_folder import LAST, METRICS, MODEL, RECIPE, write_json
+from scaseg.training.run_folder import LAST, METRICS, MODEL, RECIPE
 
 RESULTS, RESULT = "results.csv", "result.json"
 KEEP = ("models", "all", "nothing")

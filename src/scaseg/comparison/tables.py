@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scaseg.comparison.statistics import METRICS, Difference, Summary, VariantPair
-from scaseg.io.atomic import whole_file
+from scaseg.io.atomic import write_text
 from scaseg.io.table import write_rows
 
 TABLE, CSV_TABLE = "table.md", "table.csv"
@@ -63,9 +63,7 @@ def pairs_markdown(pairs: Sequence[VariantPair], counted: str) -> str:
 
 def write_tables(summaries: Sequence[Summary], folder: Path, maps: str = "") -> None:
     """Write table.md, with the measures of the maps below, and table.csv."""
-    with whole_file(folder / TABLE) as temporary:
-        text = markdown(summaries) + (f"\n{maps}" if maps else "")
-        temporary.write_text(text, encoding="utf-8")
+    write_text(folder / TABLE, markdown(summaries) + (f"\n{maps}" if maps else ""))
     write_rows(folder / CSV_TABLE, [to_row(one) for one in summaries])
 
 

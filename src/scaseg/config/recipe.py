@@ -13,6 +13,7 @@ import yaml
 from scaseg.config.reading import Dumper, Text, parse, read, what_fits
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.errors import UserError, located, nearest
+from scaseg.io.atomic import write_text
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 MOST_BYTES = 1 << 20  # a recipe has some kilobytes; what is larger is something else
@@ -78,7 +79,7 @@ def find_recipe(recipe: str | Path) -> Path:
 
 def save_recipe(run: RunConfig, path: str | Path) -> None:
     """Write a run so that `load_recipe` reads the same."""
-    Path(path).write_text(to_yaml(run), encoding="utf-8")
+    write_text(Path(path), to_yaml(run))
 
 
 def to_yaml(run: RunConfig) -> str:

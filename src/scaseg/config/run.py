@@ -12,6 +12,7 @@ from typing import Any, Literal
 from scaseg.config.reading import setting
 from scaseg.errors import UserError
 from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, GENERATED_DATASETS, HEADS
+from scaseg.system import Device, Precision
 
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 SMALLEST_SIDE = 8  # pixels: the stride of every backbone, so one neuron
@@ -183,12 +184,12 @@ class TrainingConfig:
 class MachineConfig:
     """Where it runs. Nothing here changes what is computed, but for rounding and DDP's batches."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = setting("auto", "what to compute on")
+    device: Device = setting("auto", "what to compute on")
     devices: int = setting(1, "processes, one on each device (DDP)", least=1, most=1024)
     nodes: int = setting(
         1, "machines; start one run on each, by torchrun or SLURM", least=1, most=65536
     )
-    precision: Literal["32", "bf16", "16"] = setting("32", "of activations; weights stay float32")
+    precision: Precision = setting("32", "of activations; weights stay float32")
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256
     )

@@ -20,6 +20,7 @@ from scaseg.explanation.maps import DependencyMaps
 from scaseg.explanation.occlusion import Occlusion
 from scaseg.explanation.page import draw_disagreements
 from scaseg.explanation.selectivity import Mean, Selectivity
+from scaseg.io.atomic import write_text
 from scaseg.metrics import percent
 from scaseg.plots.palette import Palette
 
@@ -89,7 +90,7 @@ def write_report(findings: Findings, folder: Path) -> None:
         occlusion=html.escape(findings.occlusion.table()),
         seconds=f"{findings.seconds:.0f}",
     )
-    (folder / PAGE).write_text(filled, encoding="utf-8")
+    write_text(folder / PAGE, filled)
     _stack([_png(_header(findings)), *pictures, maps]).save(folder / REPORT_PICTURE)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from scaseg.explanation.disagreement import largest_disagreements
 from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
+from scaseg.io.atomic import write_json
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
@@ -106,7 +106,7 @@ def run_demo(
         "selectivity": findings.selectivity.to_dict(),
         "occlusion": findings.occlusion.to_dict(),
     }
-    (folder / NUMBERS).write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / NUMBERS, numbers)
     return findings
 
 

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.inference.predict import evaluating
 from scaseg.inference.preprocessing import ImageLike, as_array, as_tensor, preprocess
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
 

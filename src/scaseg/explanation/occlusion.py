@@ -21,9 +21,8 @@ from torch import Tensor
 from scaseg.errors import UserError
 from scaseg.explanation.features import ContextFeatures, context_of, extract_features
 from scaseg.explanation.selectivity import Mean, Measurement
-from scaseg.inference.predict import evaluating
 from scaseg.inference.preprocessing import ImageLike
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, evaluating
 
 AT_ONCE = 8  # decisions in a batch
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scaseg.errors import UserError
 from scaseg.inference.inputs import InputFile
 from scaseg.inference.segmentation import Segmentation
-from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file
+from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
@@ -132,7 +132,7 @@ class Outputs:
         if self.areas:
             height, width = found.size
             record = {"image": os.fspath(file.path), "width": width, "height": height}
-            _write_json(self.path(file.name, AREAS), record | {"areas": found.areas()})
+            write_json(self.path(file.name, AREAS), record | {"areas": found.areas()})
         found.save(self.path(file.name, LABELS))
 
 
@@ -204,7 +204,7 @@ class Provenance:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             if self._replacement is not None:
-                _write_json(self.path, self._replacement)
+                write_json(self.path, self._replacement)
             else:
                 self._create()
                 if (differs := self._difference()) is not None:  # another run was faster
@@ -219,14 +219,14 @@ class Provenance:
     def finish(self) -> None:
         """Record that no result of another model is left."""
         if self.begun and self._replacement is not None:
-            _write_json(self.path, self.record)
+            write_json(self.path, self.record)
 
     def _create(self) -> None:
         """Write the record unless there is one, even if another process just wrote it."""
         if self.path.exists():
             return
         temporary = temporary_beside(self.path)
-        _write_json(temporary, self.record)
+        write_json(temporary, self.record)
         try:
             os.link(temporary, self.path)
         except FileExistsError:
@@ -281,11 +281,6 @@ def _label_maps(folder: Path) -> Iterator[PurePath]:
     """The names of all results in a folder and below."""
     for path in folder.rglob(f"[!.]*{LABELS}"):
         yield path.relative_to(folder).with_name(path.name.removesuffix(LABELS))
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def _is_alive(pid: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -15,11 +14,10 @@ from scaseg.errors import UserError
 from scaseg.inference.preprocessing import IMAGE_TYPES, ImageLike, as_array, as_tensor, input_size
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, Upsampled, mean_rows, score_maps
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.palette import default_palette
-from scaseg.system import Precision
+from scaseg.system import Precision, autocast
 
-DTYPES = {"32": None, "bf16": torch.bfloat16, "16": torch.float16}
 # Pixels of a batch, padding counted: beyond it more images at once gain nothing and cost memory
 BATCH_PIXELS = 4_000_000
 # How much of a batch may be padding, which is computed for nothing
@@ -168,23 +166,3 @@ def _segmentation(
             on_rows(image.key, (height, width), found)
     palette = model.config.palette or default_palette(len(classes))
     return Segmentation(labels, classes, palette, kept, image.pixels)
-
-
-@contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Put a model into eval mode for a while; each of its modules gets its own mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def autocast(device: str, precision: Precision) -> AbstractContextManager[Any]:
-    """Compute in a precision; weights stay float32."""
-    if precision not in DTYPES:
-        raise UserError.choice("precision", precision, DTYPES)
-    dtype = DTYPES[precision]
-    return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)

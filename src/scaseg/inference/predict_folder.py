@@ -20,8 +20,8 @@ from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.inputs import InputFile, Inputs
 from scaseg.inference.outputs import LABELS, SCORES, Outputs, Provenance, ScoreFile
 from scaseg.inference.segmentation import Segmentation
-from scaseg.io.destination import check_folder, not_writable
 from scaseg.io.model_folder import find_model, model_notes
+from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision, available_memory, choose_device, in_words, usable_cores
 
 if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
@@ -103,7 +103,7 @@ def predict_folder(
 
     from scaseg.inference.predict import predict_stream, usual_batch_size
     from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
-    from scaseg.models.build import load_model
+    from scaseg.models.build import read_model
 
     with as_options():
         ways = TestTimeAugmentation(SCALES if tta else (1.0,), tta, window, overlap, context_scope)
@@ -114,7 +114,7 @@ def predict_folder(
     provenance.check((file.name for file in inputs) if overwrite else None)
     device = choose_device(device)
     with located("--model"):
-        network = load_model(folder).to(device)
+        network = read_model(folder).to(device)
     batch_size = usual_batch_size(batch_size, next(network.parameters()).device)
     notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, ways)]
     tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
@@ -168,7 +168,7 @@ def predict_folder(
     except OSError as fault:
         if provenance.begun:
             raise
-        raise not_writable("--out", out, fault) from fault
+        raise not_writable(out, fault).within("--out") from fault
     except (RuntimeError, MemoryError) as fault:
         if isinstance(fault, WorkError):
             raise

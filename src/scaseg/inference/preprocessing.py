@@ -31,8 +31,7 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
         try:
             pixels = rgb(image)
         except Exception as fault:  # opened, not decoded yet: a damaged file raises anything
-            said = " ".join(str(fault).split()) or type(fault).__name__
-            raise UserError("image", f"cannot be read ({said})", "give another") from fault
+            raise UserError.cannot_be("read", "image", fault, "give another") from fault
     elif isinstance(image, Tensor) and image.dim() == 3:
         pixels = image.detach().permute(1, 2, 0).cpu().numpy()
     elif isinstance(image, np.ndarray):

@@ -36,9 +36,11 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any, *, indent: int = 2) -> None:
-    """Write a JSON file, whole."""
-    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, whole. Text is left readable, unless it has what UTF-8 cannot hold."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    is_unicode = text == text.encode(errors="ignore").decode()  # not so: a name of other bytes
+    write_text(path, (text if is_unicode else json.dumps(value, indent=2)) + "\n")
 
 
 def temporary_beside(path: Path) -> Path:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scaseg.errors import UserError, located
+from scaseg.io.paths import not_writable
 
 LOCK = ".lock"  # in the folder; what a killed process leaves of it locks nothing
 # Locks of the system belong to a process (so that a killed one's loader workers, its forks, hold
@@ -34,7 +35,7 @@ def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             file = _locked(folder)
         except OSError as error:
-            raise UserError.cannot_be("written", folder, error, "give another folder") from error
+            raise not_writable(folder, error) from error
     _held.add(key)
     try:
         yield

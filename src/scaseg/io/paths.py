@@ -1,4 +1,4 @@
-"""Files by name: what may be opened, and how a name is written in a message of one line."""
+"""Files by name: what can be opened, what can be written, and how a name is shown in a message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from scaseg.errors import UserError
+from scaseg.errors import UserError, located
+from scaseg.io.atomic import temporary_beside
 
 MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
 
@@ -61,3 +62,41 @@ def read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise UserError.cannot_be("read", shown(path), error, "save it as UTF-8 text") from error
     return [line for line in lines if line]
+
+
+def check_folder(option: str, folder: str | Path) -> None:
+    """Refuse a place where no folder can be made; UserError names the option."""
+    folder = Path(folder)
+    with located(option):
+        for place in (folder, *folder.parents):
+            try:
+                mode = os.stat(place).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # to be made, in what comes next
+            except OSError as error:  # a name too long, links that loop
+                raise not_writable(folder, error) from error
+            if not stat.S_ISDIR(mode):
+                raise UserError(place, "is a file", "give a folder")
+            return
+
+
+def check_file(option: str, path: str | Path, *, overwrite: bool) -> None:
+    """Refuse a file that exists or could not be written; UserError names the option."""
+    path = Path(path)
+    trial = temporary_beside(path)
+    with located(option):
+        if os.path.isdir(path):  # not Path's own, which raises where a name is too long
+            raise UserError(path, "is a folder", "give a file")
+        if os.path.exists(path) and not overwrite:
+            raise UserError(path, "is there already", "use --overwrite, or another name")
+        try:
+            path.is_symlink()  # raises where the name is too long
+            trial.touch(exist_ok=False)
+            trial.unlink()
+        except OSError as error:
+            raise not_writable(path, error) from error
+
+
+def not_writable(path: str | Path, error: OSError) -> UserError:
+    """The error for a place where nothing can be written."""
+    return UserError.cannot_be("written", path, error, "give another place")

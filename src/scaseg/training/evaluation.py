@@ -24,7 +24,7 @@ from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import CONFIG, find_model, model_notes
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.figures import write_evaluation
 from scaseg.progress import Progress, progress_bar
 from scaseg.training.data import evaluation_loader, evaluation_split
@@ -146,8 +146,8 @@ def _count(
     progress: Progress,
 ) -> Evaluation:
     module = SegmentationModule(model, TrainingConfig(class_weights="none"), tta=tta)
-    modes, device = [one.training for one in model.modules()], next(model.parameters()).device
-    with quiet_lightning():
+    device = next(model.parameters()).device
+    with evaluating(model), quiet_lightning():
         trainer = build_trainer(
             machine, callbacks=[_Progress(progress, len(dataset))], logger=False
         )
@@ -157,8 +157,6 @@ def _count(
                 trainer.validate(module, loader, verbose=False)
         finally:
             model.to(device)
-            for one, mode in zip(model.modules(), modes, strict=True):
-                one.training = mode  # each its own: some may be frozen
     assert module.scores is not None
     return Evaluation(module.scores, module.confusion, len(dataset), model.config.classes)
 

@@ -17,7 +17,7 @@ from scaseg.data.sample import collate
 from scaseg.errors import WorkError, located
 from scaseg.models.build import build_model, outline_model
 from scaseg.models.pretrained import check_source, load_pretrained
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.registry import BACKBONES
 from scaseg.training.data import TrainingData
 
@@ -91,27 +91,25 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
     # each process on the device that it will train on
     place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
-    was_training = model.training
-    model.to(place).eval()
     try:
         batch = collate([examples[0, index] for index in chosen])
-        for layer in (model.head.fc6, model.head.fc7):
-            assert isinstance(layer, nn.Conv2d)
-            sizes: list[Tensor] = []
-            handle = layer.register_forward_hook(
-                lambda module, inputs, output, sizes=sizes: sizes.append(output.float().std())
-            )
-            try:
-                model(batch.images.to(place), batch.sizes.to(place))
-            finally:
-                handle.remove()
-            size = float(sizes[0])
-            if 0 < size < float("inf"):
-                layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / size
+        with evaluating(model.to(place)):
+            for layer in (model.head.fc6, model.head.fc7):
+                assert isinstance(layer, nn.Conv2d)
+                sizes: list[Tensor] = []
+                handle = layer.register_forward_hook(
+                    lambda module, inputs, output, sizes=sizes: sizes.append(output.float().std())
+                )
+                try:
+                    model(batch.images.to(place), batch.sizes.to(place))
+                finally:
+                    handle.remove()
+                size = float(sizes[0])
+                if 0 < size < float("inf"):
+                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / size
     except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise WorkError("calibrating the head", problem, "use smaller images") from error
-    model.train(was_training)
 
 
 def has_frozen_norms(run: RunConfig) -> bool:

@@ -28,11 +28,12 @@ import scaseg
 from scaseg.config.recipe import save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.io.atomic import LEFTOVER, remove_leftovers, whole_file
+from scaseg.io.atomic import LEFTOVER, remove_leftovers, write_json
 from scaseg.io.lock import LOCK
 from scaseg.io.model_folder import BEST as BEST
 from scaseg.io.model_folder import MODEL as MODEL
 from scaseg.io.model_folder import RECIPE as RECIPE
+from scaseg.io.paths import not_writable
 
 ENVIRONMENT, PIXELS, TRACEBACK = "environment.json", "class_pixels.json", "traceback.txt"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
@@ -90,8 +91,7 @@ def _make_folder(option: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        problem = f"{folder} cannot be written ({error.strerror})"
-        raise UserError(option, problem, "give another folder") from error
+        raise not_writable(folder, error).within(option) from error
 
 
 def record_session(folder: Path) -> None:
@@ -125,13 +125,6 @@ def record_session(folder: Path) -> None:
         },
     }
     write_json(path, {"sessions": [*sessions, session]})
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all."""
-    with whole_file(path) as temporary:
-        text = json.dumps(value, indent=2, ensure_ascii=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def _git_revision(folder: Path) -> str | None:

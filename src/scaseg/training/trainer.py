@@ -25,7 +25,6 @@ from scaseg.training.distributed import (
 )
 from scaseg.training.signals import TerminatedError
 
-PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 # advice of Lightning to its own users
 UNSHOWN = (
     ".*does not have many workers.*",
@@ -58,13 +57,13 @@ def build_trainer(
     **options: Any,
 ) -> Trainer:
     """Build a Trainer that does nothing unasked: no files, no bar, no summary."""
-    processes = machine.devices * machine.nodes
+    processes, precision = machine.devices * machine.nodes, machine.precision
     trainer = Trainer(
         accelerator=choose_accelerator(machine),
         devices=machine.devices,
         num_nodes=machine.nodes,
         strategy="ddp" if processes > 1 else "auto",
-        precision=PRECISIONS[machine.precision],  # type: ignore[arg-type]
+        precision="32-true" if precision == "32" else f"{precision}-mixed",  # type: ignore[arg-type]
         callbacks=[ProcessWatchdog(), *callbacks] if processes > 1 else callbacks,
         plugins=[files or StateFiles()],
         use_distributed_sampler=False,  # ours know the processes

@@ -30,7 +30,7 @@ from scaseg.data.validation.samples import (
     sum_pixels,
 )
 from scaseg.errors import UserError
-from scaseg.io.atomic import whole_file
+from scaseg.io.atomic import write_text
 from scaseg.io.paths import shown
 from scaseg.losses import paper_class_weights
 from scaseg.progress import Progress
@@ -196,8 +196,7 @@ def require_valid(
     if file is not None:
         with suppress(OSError):  # a full disk, another user's folder: read again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(file, durable=False) as temporary:
-                temporary.write_text(json.dumps(pixels), encoding="utf-8")
+            write_text(file, json.dumps(pixels), durable=False)
     return pixels
 
 

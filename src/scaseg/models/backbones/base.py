@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
-from scaseg.registry import STRIDE
+from scaseg.config.run import SMALLEST_SIDE
 
 State = dict[str, Tensor]
 
@@ -18,7 +18,7 @@ class Backbone(nn.Module):
     """
 
     out_channels: int
-    stride: int = STRIDE  # pixels from one neuron to the next, and the least side of an image
+    stride: int = SMALLEST_SIDE  # pixels between neurons, and the least side of an image
     offset: float = 0.0  # the pixel in the middle of what neuron 0 sees
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
     std: tuple[float, ...] = IMAGENET_STD
