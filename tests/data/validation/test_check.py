@@ -371,6 +371,12 @@ def test_the_chart_fits_the_terminal(width, encoding):
         assert sign in text
 
 
+def test_class_names_are_no_markup():
+    text = render(report_with(classes=("[red]sky[/red]", ":smile:", "[/]")))
+    assert all(name in text for name in ("[red]sky[/red]", ":smile:", "[/]"))
+    assert "\x1b" not in text
+
+
 def test_problems_of_one_kind_are_shown_together():
     same = [Finding(f"{i}.png", "a RGB label map", "give one channel") for i in range(300)]
     other = Finding("z.png", "cannot be read", "repair it", "torn")
