@@ -17,6 +17,7 @@ class PairedDatasetTests:
     splits = {}  # the names of each
     classes = ()
     labels = []  # of the first sample of the first split
+    no_split = "has no split 'dev'; there are {}"
 
     def replica(self, root):
         raise NotImplementedError
@@ -38,8 +39,7 @@ class PairedDatasetTests:
         assert first.labels.dtype == np.int32
 
     def test_a_split_that_is_not_there(self, root):
-        there = f"has no split 'dev'; there are {', '.join(self.splits)}"
-        with pytest.raises(ValueError, match=there):
+        with pytest.raises(ValueError, match=self.no_split.format(", ".join(self.splits))):
             self.dataset(root, "dev")
 
     @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
+from tests.data.base_dataset import PairedDatasetTests
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 
@@ -16,17 +17,20 @@ def write(root, name, labels, images="images", annotations="labels", size=None):
     Image.fromarray(labels).save(root / annotations / f"{name}.png")
 
 
-def test_a_plain_folder(tmp_path):
-    for index, name in enumerate(["b", "a", "sub/c"]):
-        write(tmp_path, name, np.full((4, 6), index))
-    (tmp_path / "classes.txt").write_text("sky\ntree\nroad\n\n")
-    (tmp_path / "train.txt").write_text("\ufeffb.jpg\r\nsub\\c\r\n\r\n", encoding="utf-8")
-    everything = FolderDataset(tmp_path)
-    assert [everything[i].name for i in range(3)] == ["a", "b", "sub/c"]
-    assert everything.classes == ("sky", "tree", "road")
-    train = FolderDataset(tmp_path, "train")
-    assert [sample.labels[0, 0] for sample in (train[0], train[1])] == [0, 2]
-    assert train[0].image.shape == (4, 6, 3)
+class TestFolder(PairedDatasetTests):
+    dataset, classes = FolderDataset, ("sky", "tree", "road")
+    splits = {"train": ["b", "sub/c"], "test": ["a"]}
+    labels = [[0, 0], [0, 0]]
+    no_split = "dev.txt: no such file; the splits here are test, train"
+
+    def replica(self, root):
+        for index, name in enumerate(["b", "a", "sub/c"]):
+            write(root, name, np.full((2, 2), index))
+        (root / "classes.txt").write_text("sky\ntree\nroad\n\n")
+        lines = "# for training\r\nb.jpg\r\nsub\\c\r\n\r\n"
+        (root / "train.txt").write_bytes(lines.encode("utf-8-sig"))
+        (root / "test.txt").write_text("a")
+        return root
 
 
 def test_mmseg_folders(tmp_path):
@@ -57,7 +61,6 @@ def test_labels_are_mapped_on_reading(tmp_path):
         (lambda root: (root / "images").mkdir(), {}, "labels: no such folder"),
         (lambda root: (root / "labels" / "a.png").unlink(), {}, "no label map for a photograph"),
         (lambda root: (root / "images" / "a.jpg").unlink(), {}, "has no photograph"),
-        (lambda root: None, {"split": "dev"}, "dev.txt: no such file; the splits here are train"),
         (lambda root: (root / "train.txt").write_text("zz"), {"split": "train"}, r"names \('zz'\)"),
         (lambda root: (root / "train.txt").write_text("\n"), {"split": "train"}, "names no photo"),
         (

@@ -12,22 +12,20 @@ from typing import Any, BinaryIO
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import open_regular, shown
 
-# Recognized by content, and decoded by nothing else that Pillow supports
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 # A photograph of 12,000 x 9,000 has 108 million; more than this is held by few machines, and is a
 # decompression bomb more often than a photograph
 MAX_PIXELS = 250_000_000
 MAX_READS = 32_768  # of metadata: a directory of 4,096 entries, twice for its data, some times over
 
+# Recognized by content; nothing else that Pillow supports is decoded
 _STARTS = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"BM": "BMP",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"II+\0": "TIFF",
-    b"MM\0+": "TIFF",
+    "JPEG": rb"\xff\xd8\xff",
+    "PNG": rb"\x89PNG\r\n\x1a\n",
+    "BMP": rb"BM",
+    "TIFF": rb"II[*+]\0|MM\0[*+]",
+    "WEBP": rb"RIFF....WEBP",
 }
+FORMATS = tuple(_STARTS)
 _SAVE = f"save it as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 _TEXT = rb"(?:\xef\xbb\xbf)?\s*"
 # What people do find under a name that ends in .jpg, and what they can do about it
@@ -70,11 +68,9 @@ def open_untrusted(path: str | Path, remedy: str) -> Iterator[BinaryIO]:
 
 def image_format(start: bytes) -> str:
     """Return the format by the first bytes; the UserError says what the file is instead."""
-    for sign, name in _STARTS.items():
-        if start.startswith(sign):
+    for name, pattern in _STARTS.items():
+        if re.match(pattern, start, re.DOTALL):
             return name
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "WEBP"
     for pattern, other, remedy in _OTHERS:
         if re.match(pattern, start, re.DOTALL | re.IGNORECASE):
             raise UserError("", "not an image", remedy, f"it is {other}")

@@ -31,25 +31,18 @@ _COMPLEX = 0x08
 _BESIDE = 1 << 16  # bytes of a variable beside its numbers: its name and the like
 _MAX_NAMES, _MAX_NAME_BYTES = 10_000, 1 << 22
 _REMEDY = "fetch it again"
-
-
-class _Element(NamedTuple):
-    """The type of an element, where its contents are, and where the next element begins."""
-
-    kind: int
-    start: int
-    end: int
-    after: int
+_Order = Literal["little", "big"]
 
 
 class _Array(NamedTuple):
-    """What an array says of itself before its contents, and where these begin."""
+    """A variable or a cell, unpacked; its contents not parsed yet."""
 
     kind: int
     is_complex: bool
     shape: tuple[int, ...]
     name: str
-    contents: int
+    contents: memoryview
+    order: _Order
 
 
 def read_label_map(path: Path, key: str, *, max_pixels: int | None = None) -> NDArray[np.int32]:
@@ -61,14 +54,14 @@ def read_label_map(path: Path, key: str, *, max_pixels: int | None = None) -> ND
     limit = MAX_PIXELS if max_pixels is None else max_pixels
     with open_untrusted(path, _REMEDY) as file:
         require_bytes(file, limit)
-        variable = _Bytes.of_variable(file.read(), key, 8 * limit + _BESIDE)
-        kind, is_complex, shape, _, contents = variable.array(0)
-        if kind not in _NUMBERS or is_complex or len(shape) != 2 or 0 in shape:
+        array = _find_variable(file.read(), key, 8 * limit + _BESIDE)
+        kind, shape = array.kind, array.shape
+        if kind not in _NUMBERS or array.is_complex or len(shape) != 2 or 0 in shape:
             what = _OTHERS.get(kind) or np.dtype(_NUMBERS.get(kind, "V")).name
             remedy = "a label map has a number a pixel, height x width"
             raise UserError("", f"{key} is {what} of shape {shape}", remedy)
         require_pixels(shape[1], shape[0], limit)
-        values = variable.numbers(contents, shape)
+        values = _numbers(array)
         with np.errstate(invalid="ignore"):  # NaN: refused below
             whole = values.astype(np.int32)
         if not np.array_equal(whole, values):  # MATLAB's default type is double
@@ -80,107 +73,97 @@ def read_names(path: Path) -> tuple[str, ...]:
     """Read the cell array `names`, whether a row or a column."""
     with open_untrusted(path, _REMEDY) as file:
         require_bytes(file, MAX_PIXELS)
-        variable = _Bytes.of_variable(file.read(), "names", _MAX_NAME_BYTES)
-        array = variable.array(0)
-        count, at = prod(array.shape), array.contents
-        if array.kind != _CELL or count > _MAX_NAMES:
+        array = _find_variable(file.read(), "names", _MAX_NAME_BYTES)
+        if array.kind != _CELL or prod(array.shape) > _MAX_NAMES:
             raise UserError("", "its names are no cell array of texts", _REMEDY)
-        texts = []
-        for _ in range(count):
-            cell = variable.element(at)
-            texts.append(variable.text(cell.start) if cell.end > cell.start else "")
-            at = cell.after
+        texts, at = [], 0
+        for _ in range(prod(array.shape)):
+            _, cell, at = _element(array.contents, at, array.order)
+            texts.append(_text(_parse(cell, array.order)) if cell else "")
         return tuple(texts)
 
 
-class _Bytes:
-    """The contents of a file or of a variable, in its byte order; EOFError where they end."""
+def _find_variable(content: bytes, key: str, most: int) -> _Array:
+    """Find a variable of a file and unpack it to at most so many bytes."""
+    order: _Order = "big" if content[126:128] == b"MI" else "little"
+    version = int.from_bytes(content[124:126], order)
+    if version == 0x0200:
+        raise UserError("", "of MATLAB 7.3 (HDF5)", "save it again with -v7")
+    if len(content) < _HEADER:
+        raise EOFError(f"it ends after {len(content)} bytes, within its header")
+    if version != 0x0100:
+        raise UserError("", "not a .mat file of MATLAB 5 to 7", "save it again with -v7")
+    names, at = [], _HEADER
+    while at + 8 <= len(content):
+        kind, packed, after = _element(memoryview(content), at, order)
+        name = _parse(_unpack(kind, packed, _BESIDE, whole=False), order).name
+        if name == key:
+            return _parse(_unpack(kind, packed, most), order)
+        names.append(shown(name))
+        # packed variables follow each other without a gap
+        at = at + 8 + len(packed) if kind == _COMPRESSED else after
+    others = ", ".join(names[:20]) or "nothing"
+    raise UserError("", f"has no {key}, but {others}", "is it a label map?")
 
-    def __init__(self, data: bytes, order: Literal["little", "big"]) -> None:
-        self.data, self.order = data, order
 
-    @classmethod
-    def of_variable(cls, content: bytes, key: str, most: int) -> _Bytes:
-        """Find a variable of a file and unpack it to at most so many bytes."""
-        file = cls(content, "big" if content[126:128] == b"MI" else "little")
-        version = file.number(124, 126)
-        if version == 0x0200:
-            raise UserError("", "of MATLAB 7.3 (HDF5)", "save it again with -v7")
-        if len(content) < _HEADER:
-            raise EOFError(f"it ends after {len(content)} bytes, within its header")
-        if version != 0x0100:
-            raise UserError("", "not a .mat file of MATLAB 5 to 7", "save it again with -v7")
-        names, at = [], _HEADER
-        while at + 8 <= len(content):
-            element = file.element(at)
-            name = cls(file.unpack(element, _BESIDE, whole=False), file.order).array(0).name
-            if name == key:
-                return cls(file.unpack(element, most), file.order)
-            names.append(shown(name))
-            # packed variables follow each other without a gap
-            at = element.end if element.kind == _COMPRESSED else element.after
-        others = ", ".join(names[:20]) or "nothing"
-        raise UserError("", f"has no {key}, but {others}", "is it a label map?")
+def _element(data: memoryview, at: int, order: _Order) -> tuple[int, memoryview, int]:
+    """Return the type of an element, its contents, and where the next one begins."""
+    if at + 8 > len(data):
+        raise EOFError("a variable ends too early")
+    kind, length = (int.from_bytes(data[i : i + 4], order) for i in (at, at + 4))
+    if kind >> 16:  # up to four bytes stand in the tag itself
+        if kind >> 16 > 4:
+            raise EOFError("a length that cannot be")
+        return kind & 0xFFFF, data[at + 4 :][: kind >> 16], at + 8
+    start, end = at + 8, at + 8 + length
+    if end > len(data):
+        raise EOFError(f"it ends after {len(data)} bytes, within a variable")
+    return kind, data[start:end], end + -length % 8
 
-    def number(self, start: int, end: int, *, signed: bool = False) -> int:
-        return int.from_bytes(self.data[start:end], self.order, signed=signed)
 
-    def element(self, at: int) -> _Element:
-        if at + 8 > len(self.data):
-            raise EOFError("a variable ends too early")
-        kind, length, start = self.number(at, at + 4), self.number(at + 4, at + 8), at + 8
-        if kind >> 16:  # up to four bytes stand in the tag itself
-            length, kind, start = kind >> 16, kind & 0xFFFF, at + 4
-            if length > 4:
-                raise EOFError("a length that cannot be")
-            return _Element(kind, start, start + length, at + 8)
-        if start + length > len(self.data):
-            raise EOFError(f"it ends after {len(self.data)} bytes, within a variable")
-        return _Element(kind, start, start + length, start + length + -length % 8)
+def _unpack(kind: int, data: memoryview, most: int, *, whole: bool = True) -> memoryview:
+    """Return the contents of a variable without its own tag; whole=False: the beginning."""
+    if kind == _MATRIX:
+        return data
+    if kind != _COMPRESSED:
+        raise EOFError(f"a variable of type {kind}")
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(data, most)
+    if whole and stream.unconsumed_tail:
+        raise EOFError(f"more than {most} bytes of it unpacked")
+    if whole and not stream.eof:  # only then has zlib seen the checksum
+        raise EOFError("a variable ends too early")
+    return memoryview(unpacked)[8:]
 
-    def unpack(self, element: _Element, most: int, *, whole: bool = True) -> bytes:
-        """Return the contents of an element without its own tag; whole=False: the beginning."""
-        contents = self.data[element.start : element.end]
-        if element.kind == _MATRIX:
-            return contents
-        if element.kind != _COMPRESSED:
-            raise EOFError(f"a variable of type {element.kind}")
-        stream = zlib.decompressobj()
-        unpacked = stream.decompress(contents, most)
-        if whole and stream.unconsumed_tail:
-            raise EOFError(f"more than {most} bytes of it unpacked")
-        if whole and not stream.eof:  # only then has zlib seen the checksum
-            raise EOFError("a variable ends too early")
-        return unpacked[8:]
 
-    def array(self, at: int) -> _Array:
-        """Read flags, shape and name of an array."""
-        flags = self.element(at)
-        shape = self.element(flags.after)
-        name = self.element(shape.after)
-        word = self.number(flags.start, flags.start + 4)
-        starts = range(shape.start, shape.end, 4)
-        sizes = tuple(self.number(start, start + 4, signed=True) for start in starts[:33])
-        if not sizes or min(sizes) < 0 or len(sizes) > 32:
-            raise EOFError(f"a shape of {sizes[:4]}")
-        text = self.data[name.start : name.end].decode("utf-8", "replace")
-        return _Array(word & 0xFF, bool(word >> 8 & _COMPLEX), sizes, text, name.after)
+def _parse(data: memoryview, order: _Order) -> _Array:
+    """Read flags, shape and name of an array."""
+    _, flags, at = _element(data, 0, order)
+    _, shape, at = _element(data, at, order)
+    _, name, at = _element(data, at, order)
+    word = int.from_bytes(flags[:4], order)
+    starts = range(0, len(shape), 4)[:33]
+    sizes = tuple(int.from_bytes(shape[i : i + 4], order, signed=True) for i in starts)
+    if not sizes or min(sizes) < 0 or len(sizes) > 32:
+        raise EOFError(f"a shape of {sizes[:4]}")
+    text = bytes(name).decode("utf-8", "replace")
+    return _Array(word & 0xFF, bool(word >> 8 & _COMPLEX), sizes, text, data[at:], order)
 
-    def numbers(self, at: int, shape: tuple[int, ...]) -> NDArray[np.generic]:
-        kind, start, end, _ = self.element(at)
-        if kind not in _STORED:
-            raise EOFError(f"numbers of type {kind}")
-        stored = np.dtype(_STORED[kind]).newbyteorder(">" if self.order == "big" else "<")
-        if end - start != stored.itemsize * prod(shape):
-            raise EOFError(f"{end - start} bytes for {shape} numbers")
-        flat = np.frombuffer(self.data, stored, prod(shape), start)
-        return flat.reshape(shape, order="F")  # MATLAB goes down the columns
 
-    def text(self, at: int) -> str:
-        array = self.array(at)
-        if array.kind != _CHAR:
-            raise EOFError("a name that is no text")
-        kind, start, end, _ = self.element(array.contents)
-        ending = "be" if self.order == "big" else "le"
-        coding = {4: f"utf-16-{ending}", 17: f"utf-16-{ending}", 18: f"utf-32-{ending}"}
-        return self.data[start:end].decode(coding.get(kind, "utf-8"), "replace").strip()
+def _numbers(array: _Array) -> NDArray[np.generic]:
+    kind, data, _ = _element(array.contents, 0, array.order)
+    if kind not in _STORED:
+        raise EOFError(f"numbers of type {kind}")
+    stored = np.dtype(_STORED[kind]).newbyteorder(">" if array.order == "big" else "<")
+    if len(data) != stored.itemsize * prod(array.shape):
+        raise EOFError(f"{len(data)} bytes for {array.shape} numbers")
+    return np.frombuffer(data, stored).reshape(array.shape, order="F")  # column by column
+
+
+def _text(array: _Array) -> str:
+    if array.kind != _CHAR:
+        raise EOFError("a name that is no text")
+    kind, data, _ = _element(array.contents, 0, array.order)
+    ending = "be" if array.order == "big" else "le"
+    coding = {4: f"utf-16-{ending}", 17: f"utf-16-{ending}", 18: f"utf-32-{ending}"}
+    return bytes(data).decode(coding.get(kind, "utf-8"), "replace").strip()
