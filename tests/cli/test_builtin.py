@@ -221,4 +221,4 @@ def test_it_can_be_compared_with_a_model_of_ones_own(place, capsys):
     labels.save("labels.png")
     arguments = "explain photo.png --label labels.png --out why.png --compare mine outdoor"
     said = refused(capsys, *arguments.split())
-    assert said.startswith("error: --compare: outdoor: ")
+    assert said.startswith("error: --compare: models: 2 and 8 classes")

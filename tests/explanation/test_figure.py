@@ -140,23 +140,12 @@ def test_wide_areas_keep_the_colors_of_the_scale(level):
     np.testing.assert_allclose(shade(painted, image), 255 * painted, atol=1)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
-)
-def test_files_by_their_suffix(tmp_path, suffix, start):
-    path = tmp_path / f"figure.{suffix}"
-    explained().save(path)
-    assert path.read_bytes().startswith(start)
-    assert list(tmp_path.iterdir()) == [path]
-    if suffix == "png":
-        with Image.open(path) as picture:
-            assert picture.size[0] == 1500
-
-
-def test_other_suffixes_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"figure.bmp: unknown format 'bmp'; give png, pdf, svg"):
+def test_a_figure_is_saved_by_the_suffix_of_its_file(tmp_path):
+    explained().save(tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as picture:
+        assert picture.size[0] == 1500
+    with pytest.raises(UserError, match=r"figure.bmp: unknown format 'bmp'"):
         explained().save(tmp_path / "figure.bmp")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_numbers(tmp_path):

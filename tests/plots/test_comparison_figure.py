@@ -88,7 +88,7 @@ def shown(axes):
 
 @pytest.mark.parametrize(
     "names",
-    [variants(count) for count in (1, 2, 5, 14, 30)] + [[LONG, *FEW], [LONG + LONG[3:], *FEW]],
+    [variants(count) for count in (1, 2, 5, 30)] + [[LONG, *FEW], [LONG + LONG[3:], *FEW]],
     ids=lambda names: f"{len(names)}-{names[0][:5]}",
 )
 def test_no_text_lies_over_another_or_beyond_the_edge(names):
@@ -105,7 +105,7 @@ def test_no_text_lies_over_another_or_beyond_the_edge(names):
         assert box.y1 <= figure.bbox.y1, text
 
 
-@pytest.mark.parametrize(("count", "height"), [(2, 400), (8, 700), (14, 1000), (30, 1700)])
+@pytest.mark.parametrize(("count", "height"), [(2, 400), (14, 1000), (30, 1700)])
 def test_a_page_holds_many(tmp_path, count, height):
     values, bars = measured(variants(count))
     save_figure(comparison_figure(values, **bars), tmp_path / "compare.png")

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
+from scaseg.errors import UserError
 from scaseg.metrics import ConfusionMatrix
 from scaseg.plots.figures import (
     confusion_figure,
@@ -35,9 +37,7 @@ def texts(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-@pytest.mark.parametrize(
-    ("classes", "absent"), [(1, ()), (1, (0,)), (8, ()), (8, (2, 5)), (33, ()), (171, (0, 170))]
-)
+@pytest.mark.parametrize(("classes", "absent"), [(1, ()), (1, (0,)), (8, (2, 5)), (171, (0, 170))])
 def test_files_are_whole(tmp_path, classes, absent):
     matrix = confusion(classes, absent)
     written = write_evaluation(matrix, names(classes), tmp_path / "new" / "folder")
@@ -108,7 +108,7 @@ def overlapping(artists, renderer):
 
 
 @pytest.mark.parametrize("draw", [confusion_figure, per_class_figure])
-@pytest.mark.parametrize("classes", [1, 8, 33])
+@pytest.mark.parametrize("classes", [1, 33])
 def test_no_text_lies_over_another_or_beyond_the_edge(draw, classes):
     figure = draw(confusion(classes, range(classes // 8)), names(classes))
     canvas = FigureCanvasAgg(figure)
@@ -131,6 +131,22 @@ def test_no_text_lies_over_another_or_beyond_the_edge(draw, classes):
         assert box.y0 >= 0, text
         assert box.x1 <= figure.bbox.x1, text
         assert box.y1 <= figure.bbox.y1, text
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
+def test_figures_are_saved_by_the_suffix_of_their_file(tmp_path, suffix, start):
+    for path in (tmp_path / f"figure.{suffix}", tmp_path / "figure"):
+        save_figure(Figure((3, 2)), path, format=None if path.suffix else suffix)
+        assert path.read_bytes().startswith(start)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"figure.bmp: unknown format 'bmp'; give png, pdf, svg"):
+        save_figure(Figure(), tmp_path / "figure.bmp")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -63,8 +63,8 @@ def add_explain(add: Callable[..., Parser]) -> None:
 
 
 def _explain(options: argparse.Namespace, parser: Parser) -> None:
-    _check_combination(options)
     kind = _check_out(options)
+    _check_combination(options)
     notes = _compare(options, kind) if options.compare else _explain_image(options, kind)
     print_notes([*notes, f"wrote {options.out}"], quiet=options.quiet)
 

@@ -63,12 +63,9 @@ def largest_disagreements(
     Chosen because the second does better there: it says how, and nothing about how often.
     """
     if first.config.classes != second.config.classes:
-        raise UserError(
-            "models",
-            f"{len(first.config.classes)} and {len(second.config.classes)} classes, or others in "
-            "another order",
-            "give two that were trained on the same classes",
-        )
+        counts = f"{len(first.config.classes)} and {len(second.config.classes)} classes"
+        remedy = "give two that were trained on the same classes"
+        raise UserError("models", f"{counts}, or others in another order", remedy)
     context_of(second)
     best: list[Disagreement] = []
     for index in range(len(samples)):

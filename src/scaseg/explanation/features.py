@@ -83,6 +83,7 @@ class ContextFeatures:
     """A photograph (H, W, C), its features (1, C, h, w) before the context, and their grid."""
 
     model: Segmenter
+    context: Context
     image: NDArray[np.uint8]
     features: Tensor
     grid: NeuronGrid
@@ -91,7 +92,7 @@ class ContextFeatures:
     def classes(self) -> Tensor:
         """Predict the class of each neuron: (h, w), on the CPU."""
         with evaluating(self.model):
-            scores = self.model.head(torch.relu(self.model.context(self.features)))
+            scores = self.model.head(torch.relu(self.context(self.features)))
         return scores[0].argmax(0).cpu()
 
     @torch.no_grad()
@@ -100,14 +101,13 @@ class ContextFeatures:
 
         A row's own entry is 0, but for "dot", which keeps it.
         """
-        targets = targets.to(self.features.device)
-        return context_of(self.model).shares(self.features, targets)[0]
+        return self.context.shares(self.features, targets.to(self.features.device))[0]
 
 
 @torch.no_grad()
 def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     """Run the backbone as `scaseg.predict` does; the model's mode is left as it was."""
-    context_of(model)
+    context = context_of(model)
     pixels = as_array(model, image)
     view = preprocess(model, as_tensor(pixels, next(model.parameters()).device))
     with evaluating(model):
@@ -119,7 +119,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
         stride=model.backbone.stride,
         offset=model.backbone.offset,
     )
-    return ContextFeatures(model, pixels, features, grid)
+    return ContextFeatures(model, context, pixels, features, grid)
 
 
 def context_of(model: Segmenter) -> Context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from scaseg.errors import UserError
-from scaseg.explanation.features import (
-    Array,
-    ContextFeatures,
-    NeuronGrid,
-    context_of,
-    extract_features,
-)
+from scaseg.explanation.features import Array, ContextFeatures, NeuronGrid, extract_features
 from scaseg.inference.preprocessing import ImageLike
 from scaseg.io.atomic import whole_file
 from scaseg.models.segmenter import Segmenter
@@ -37,6 +32,7 @@ NEARLY_EQUAL = 0.1
 # however little it is, so that even maps with a pattern each look different.
 OF_PATTERN = 0.25
 ROUNDING = 1e-4
+Row = NDArray[np.float64]
 Point = tuple[float, float]  # x, y: pixels of the upright photograph, origin top left
 
 
@@ -182,7 +178,7 @@ def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> Dependenc
         names=tuple(str(number) for number in range(1, len(points) + 1)),
         image=features.image,
         grid=features.grid,
-        average=1 / max(1, rows * columns - context_of(features.model).exclude_self),
+        average=1 / max(1, rows * columns - features.context.exclude_self),
         is_common=len(points) == 1 and _is_common(features, int(targets[0])),
     )
 
@@ -198,8 +194,8 @@ def _check_points(points: Sequence[Point], size: tuple[int, int]) -> None:
     for x, y in pixels:
         if not (0 <= x < width and 0 <= y < height):
             problem = f"{x:g},{y:g} is outside the image of {width} x {height}"
-            fits = f"x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left"
-            raise UserError("point", problem, f"give {fits}")
+            remedy = f"give x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left"
+            raise UserError("point", problem, remedy)
 
 
 def _is_common(features: ContextFeatures, target: int) -> bool:
@@ -228,7 +224,7 @@ def _class_maps(features: ContextFeatures) -> DependencyMaps:
         targets = (predicted == number).nonzero().flatten()
         total = torch.stack([features.coefficients(part).sum(0) for part in targets.split(ROWS)])
         counted = torch.full_like(total[0], len(targets))
-        if context_of(features.model).exclude_self:
+        if features.context.exclude_self:
             counted[targets.to(counted.device)] -= 1
         mean = total.sum(0) / counted.clamp(min=1)
         means.append(mean / mean.sum())
@@ -251,16 +247,11 @@ def nearly_equal(maps: NDArray[np.floating], own: Sequence[int]) -> bool:
     rows = list(zip(maps.astype(np.float64), own, strict=True))
     pattern = max(distance(row, np.ones_like(row), [place]) for row, place in rows)
     most = max(ROUNDING, min(NEARLY_EQUAL, OF_PATTERN * pattern))
-    return all(
-        distance(one, other, [place, place_of_other]) <= most
-        for index, (one, place) in enumerate(rows)
-        for other, place_of_other in rows[:index]
-    )
+    pairs = combinations(rows, 2)
+    return all(distance(one, other, [a, b]) <= most for (one, a), (other, b) in pairs)
 
 
-def distance(
-    one: NDArray[np.float64], other: NDArray[np.float64], left_out: Sequence[int]
-) -> float:
+def distance(one: Row, other: Row, left_out: Sequence[int]) -> float:
     """Half the sum of |differences| of two maps (n,), each of sum 1 without the entries left out.
 
     0: the same map, 1: nothing in common (the total variation distance).

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.explanation.features import ContextFeatures, context_of, extract_features
+from scaseg.explanation.features import ContextFeatures, extract_features
 from scaseg.explanation.selectivity import Mean, Measurement
 from scaseg.inference.preprocessing import ImageLike
 from scaseg.models.segmenter import Segmenter, evaluating
@@ -147,7 +147,7 @@ def strongest_sources(row: Tensor, own: int, mass: float, generator: torch.Gener
 
 def _probabilities(features: ContextFeatures, kept: Tensor) -> Tensor:
     """Probabilities (B, classes, n) where only the sources `kept` (B, n) are anybody's context."""
-    context = context_of(features.model)
+    context = features.context
     batch = features.features.expand(len(kept), -1, -1, -1)
     # not context(x, mask=...): that would take the neurons out of the map too
     remaining = context.target_context(batch, None, kept.to(batch.device))

@@ -51,16 +51,12 @@ def disagreement_page(
     """
     found = largest_disagreements(first, second, samples, top=top, progress=progress)
     if not found:
-        raise UserError(
-            "",
-            "the first is nowhere wrong where the second is right",
-            "give others, or other images",
-        )
+        problem = "the first is nowhere wrong where the second is right"
+        raise UserError("", problem, "give other models, or other images")
     config = second.config
     palette = config.palette or default_palette(len(config.classes))
-    for one, other in ((first.config.context, config.context), names, ("A", "B")):
-        if one != other:
-            break
+    ways = ((first.config.context, config.context), names, ("A", "B"))
+    one, other = next(pair for pair in ways if pair[0] != pair[1])
     return draw_disagreements(found, config.classes, palette, names=(one, other))
 
 
@@ -128,9 +124,8 @@ def _draw_row(
     bar = last.figure.colorbar(colors, ax=last, **style)
     bar.ax.tick_params(labelsize=7, colors=INK)
     bar.set_label(f"{TIMES} the average, {found.maps.average:.2g}", fontsize=7.5, color=INK)
-    note = (
-        evenness_note(found.maps) or found.maps.similarity_note()
-    )  # one line: the next row is near
+    # one line: the next row is near
+    note = evenness_note(found.maps) or found.maps.similarity_note()
     last.set_xlabel(note, fontsize=7.5, color=INK, labelpad=3)
 
 

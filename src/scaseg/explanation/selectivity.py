@@ -34,11 +34,9 @@ from numpy.typing import NDArray
 
 from scaseg.errors import UserError
 from scaseg.explanation.features import extract_features
-from scaseg.explanation.maps import distance
+from scaseg.explanation.maps import Row, distance
 from scaseg.inference.preprocessing import ImageLike
 from scaseg.models.segmenter import Segmenter
-
-Row = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
