@@ -3,8 +3,10 @@
 Each is an exit code and one line, and what was saved before stays byte for byte.
 """
 
+import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -12,9 +14,11 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from scaseg.cli import main
 from scaseg.training.checkpoint_io import read_state
 from tests.processes import is_alive
 from tests.scenes import write_scenes
@@ -22,8 +26,7 @@ from tests.scenes import write_scenes
 ROOT = Path(__file__).parents[2]
 LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--batch-size", "2")
 LIGHT += ("--model.context_options.hidden", "16")
-OFTEN = ("--training.checkpoint_minutes", "0")  # a save after every step
-TRAIN = (sys.executable, "-m", "scaseg.cli", "train")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +34,66 @@ def scenes(tmp_path_factory):
     return write_scenes(tmp_path_factory.mktemp("scenes"), 12, size=(32, 40))
 
 
-def start(scenes, out, *more, group=False, minutes="0"):
+def training(scenes, out, *more, minutes="0"):
+    """The arguments of a training that saves after every step, or every so many minutes."""
     often = ("--training.checkpoint_minutes", minutes)
+    return ("train", "--data", str(scenes), "--out", str(out), *LIGHT, *often, *more)
+
+
+def start(*arguments):
+    """Start a command in a new Python; where there are several processes, it starts the others."""
     return subprocess.Popen(
-        [*TRAIN, "--data", str(scenes), "--out", str(out), *LIGHT, *often, *more],
-        start_new_session=group,
+        [sys.executable, "-m", "scaseg.cli", *arguments],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
     )
+
+
+class Forked:
+    """A command in a process forked from one that has imported everything: it starts at once."""
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["scaseg.cli", "scaseg.training.run"])
+
+    def __init__(self, folder, *arguments, file_size=None):
+        self.log = folder / f"{uuid4()}.log"
+        environment, os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS"), "1"
+        self.process = self.context.Process(target=run, args=(arguments, self.log, file_size))
+        self.process.start()
+        self.pid = self.process.pid
+        if environment is None:
+            del os.environ["OMP_NUM_THREADS"]
+
+    @property
+    def returncode(self):
+        return self.process.exitcode
+
+    poll = lambda self: self.returncode  # noqa: E731
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+    def kill(self):
+        self.process.kill()
+
+    def communicate(self, timeout=None):
+        self.process.join(timeout)
+        assert self.returncode is not None, "still running"
+        return "", self.log.read_text()
+
+
+def run(arguments, log, file_size):
+    """In the forked process, which leads a group of its own."""
+    os.setsid()
+    for number in (1, 2):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    if file_size is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+    main(arguments)
 
 
 def wait_for(path, process, seconds=90):
@@ -63,27 +115,13 @@ def states(out):
     return {path.name: path.read_bytes() for path in (out / "checkpoints").glob("*.safetensors")}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX limits")
 def test_a_full_disk(scenes, tmp_path):
     """Files may grow to 100 kB only: the first state does not fit, as on a disk without room."""
     out = tmp_path / "run"
-    code = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-        "from scaseg.cli import main; main(sys.argv[1:])"
-    )
-    arguments = ("train", "--data", str(scenes), "--out", str(out), *LIGHT, *OFTEN, "--epochs", "2")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    said = one_error(done.stderr)
-    assert f"{out / 'checkpoints' / 'last.safetensors'}: cannot be written" in said
+    process = Forked(tmp_path, *training(scenes, out, "--epochs", "2"), file_size=100_000)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert f"{out / 'checkpoints' / 'last.safetensors'}: cannot be written" in one_error(said)
     assert not list((out / "checkpoints").iterdir())
 
 
@@ -103,7 +141,7 @@ def small_disk(folder, size):
 def test_a_small_disk_fills_up(scenes, tmp_path):
     """There is room for two states but not for three."""
     with small_disk(tmp_path / "disk", "1400k") as disk:
-        process = start(scenes, disk / "run", "--epochs", "200")
+        process = Forked(tmp_path, *training(scenes, disk / "run", "--epochs", "200"))
         _, said = process.communicate(timeout=120)
         assert process.returncode == 1, said
         assert "No space left on device" in one_error(said)
@@ -117,7 +155,7 @@ def test_a_folder_that_can_only_be_read_any_more(scenes, tmp_path):
     """As systems do with a disk that has failed: what was saved before stays byte for byte."""
     out = tmp_path / "run"
     place = out / "checkpoints"
-    process = start(scenes, out, "--epochs", "500")
+    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
     wait_for(place / "previous.safetensors", process)
     process.send_signal(signal.SIGSTOP)
     bind = ["mount", "--bind", str(place), str(place)]
@@ -140,7 +178,7 @@ def test_a_folder_that_can_only_be_read_any_more(scenes, tmp_path):
 
 def test_a_folder_that_vanishes(scenes, tmp_path):
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500")
+    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     shutil.rmtree(out, ignore_errors=True)
     _, said = process.communicate(timeout=60)
@@ -151,7 +189,7 @@ def test_a_folder_that_vanishes(scenes, tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_to_the_command(scenes, tmp_path, number, code):
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500")
+    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
@@ -164,7 +202,7 @@ def test_signals_to_the_command(scenes, tmp_path, number, code):
 
 def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500", "--devices", "2")
+    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     family = descendants(process.pid)
     try:
@@ -181,7 +219,8 @@ def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
 def test_a_signal_to_the_whole_group(scenes, tmp_path):
     """As `timeout`, terminals and supervisors send it: loaders' processes must not die of it."""
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500", "--workers", "2", group=True, minutes="null")
+    more = ("--epochs", "500", "--workers", "2")
+    process = Forked(tmp_path, *training(scenes, out, *more, minutes="null"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     os.killpg(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -192,21 +231,14 @@ def test_a_signal_to_the_whole_group(scenes, tmp_path):
 
 def test_a_second_run_in_the_same_folder(scenes, tmp_path):
     out = tmp_path / "run"
-    first = start(scenes, out, "--epochs", "500")
+    first = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
     try:
         wait_for(out / "checkpoints" / "last.safetensors", first)
         for more in (("--resume",), ("--overwrite", "--data", str(scenes))):
-            second = subprocess.run(
-                [*TRAIN, "--out", str(out), *more],
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-                timeout=120,
-                check=False,
-            )
-            assert second.returncode == 2, second.stderr
-            said = one_error(second.stderr)
-            assert re.search(rf"{out}: is in use by process {first.pid} on ", said)
+            second = Forked(tmp_path, "train", "--out", str(out), *more)
+            _, said = second.communicate(timeout=120)
+            assert second.returncode == 2, said
+            assert re.search(rf"{out}: is in use by process {first.pid} on ", one_error(said))
             assert first.poll() is None
     finally:
         first.kill()
@@ -217,7 +249,7 @@ def test_a_second_run_in_the_same_folder(scenes, tmp_path):
 def test_a_lost_process_takes_the_others_along(scenes, tmp_path, victim):
     """kill -9 of one of two processes: within a minute neither is there, and the state is whole."""
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500", "--devices", "2")
+    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     family = descendants(process.pid)
     other = next(pid for pid in family if is_training(pid))
@@ -231,9 +263,8 @@ def test_a_lost_process_takes_the_others_along(scenes, tmp_path, victim):
 
 
 def test_two_processes_stop_together_at_a_loss_that_is_no_number(scenes, tmp_path):
-    process = start(
-        scenes, tmp_path / "run", "--lr", "1e30", "--head-lr", "1e30", "--devices", "2",
-    )  # fmt: skip
+    rates = ("--lr", "1e30", "--head-lr", "1e30")
+    process = start(*training(scenes, tmp_path / "run", *rates, "--devices", "2"))
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1
     # both have their own images, and both are named
@@ -243,7 +274,7 @@ def test_two_processes_stop_together_at_a_loss_that_is_no_number(scenes, tmp_pat
 def test_a_fault_of_the_first_process_is_one_line(scenes, tmp_path):
     """The other one sees a broken connection; it neither says so nor writes over the traceback."""
     out = tmp_path / "run"
-    process = start(scenes, out, "--epochs", "500", "--devices", "2")
+    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     (out / "checkpoints").write_text("no folder")
