@@ -282,3 +282,28 @@ def test_no_folder_is_what_generated_scenes_were():
     ):
         model.config = replace(model.config, training={"recipe": {"data": data}})
         assert trained_on(model) == where
+
+
+def test_from_python_as_by_command(scenes, tmp_path, capsys):
+    """A recipe by name with overrides, a model by its folder: all that the commands do."""
+    light = {"model.backbone": "tiny", "model.head": "auto", "machine.device": "cpu"}
+    light |= {
+        "model.backbone_weights": None,
+        "augment.crop": None,
+        "augment.fit": [40, 48],
+        "machine.workers": 0,
+    }
+    overrides = {**light, "data.root": str(scenes), "data.limit": 4, "training.epochs": 1}
+    result = scaseg.train("own_folder", tmp_path / "run", overrides=overrides)
+    assert "best epoch 1" in result.summary()
+    assert "4 training images, 3 classes" in capsys.readouterr().err
+    found = scaseg.evaluate(
+        tmp_path / "run", split="val", overrides={"machine.device": "cpu"}, out=tmp_path / "out"
+    )
+    assert found.to_dict()["mIoU"] == pytest.approx(result.rows[0]["mIoU"])
+    assert "8 photographs: the split val" in capsys.readouterr().err
+    assert (tmp_path / "out" / "confusion.csv").is_file()
+    with pytest.raises(scaseg.errors.UserError, match="overrides: come with a recipe"):
+        train(settings(scenes), None, overrides={"training.epochs": 2})
+    with pytest.raises(ValueError, match=r"--training\.epochs: cannot change in a run"):
+        train(None, tmp_path / "run", resume=True, overrides={"training.epochs": 2})

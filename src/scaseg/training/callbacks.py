@@ -35,7 +35,7 @@ class MetricsTable(Callback):
         self._class_rows: list[Row] = []
         self._stack = ExitStack()
         self._progress: Callable[..., None]
-        self._start_epoch()
+        self.on_train_epoch_start()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
@@ -49,10 +49,7 @@ class MetricsTable(Callback):
             print(HEADER, file=sys.stderr)
         self._progress = self._stack.enter_context(progress_bar("training", shown=not self.quiet))
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start_epoch()  # not called where an epoch is resumed
-
-    def _start_epoch(self) -> None:
+    def on_train_epoch_start(self, *_: Any) -> None:  # not called where an epoch is resumed
         self._start = time.perf_counter()
         self._images = 0
         self._loss: Tensor | float = 0.0
@@ -81,10 +78,10 @@ class MetricsTable(Callback):
     def _mean_loss(self, trainer: Trainer) -> float:
         return float(self._loss) / max(1, self._images) * trainer.accumulate_grad_batches
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         self._training_seconds = time.perf_counter() - self._start
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, *_: Any) -> None:
         self._validated = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -115,13 +112,11 @@ class MetricsTable(Callback):
         if not self.quiet:
             print(_line(row, trainer.max_epochs), file=sys.stderr)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         self._stack.close()
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        self._stack.close()
+    def on_exception(self, *_: Any) -> None:
+        self.on_train_end()
 
     def state_dict(self) -> dict[str, Any]:
         """The sums within an epoch: a run that was interrupted in it goes on adding to them."""

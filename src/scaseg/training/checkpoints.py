@@ -132,13 +132,11 @@ class LastCheckpoint(Callback):
         if not is_over:
             self.signals.obey(received)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         self.signals.restore()
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        self.signals.restore()
+    def on_exception(self, *_: Any) -> None:
+        self.on_train_end()
 
     def _is_due(self) -> bool:
         return self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes

@@ -63,12 +63,10 @@ class ProcessWatchdog(Callback):
         elif not trainer.is_global_zero:
             self._start(lambda: os._exit(1) if os.getppid() != parent else None)
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def teardown(self, *_: Any, **__: Any) -> None:
         self._over.set()
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, *_: Any) -> None:
         if trainer.is_global_zero:  # the others may have found the same, and end as well
             self._over.set()
 

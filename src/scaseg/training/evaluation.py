@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import LambdaCallback
 
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
@@ -147,10 +148,14 @@ def _count(
 ) -> Evaluation:
     module = SegmentationModule(model, TrainingConfig(class_weights="none"), tta=tta)
     device = next(model.parameters()).device
-    with evaluating(model), quiet_lightning():
-        trainer = build_trainer(
-            machine, callbacks=[_Progress(progress, len(dataset))], logger=False
-        )
+
+    def report(trainer: Trainer, *_: Any) -> None:
+        done = trainer.validate_loop.batch_progress.current.ready * trainer.world_size
+        progress(min(done, len(dataset)), len(dataset))
+
+    with quiet_lightning(), evaluating(model):
+        callbacks: list[Callback] = [LambdaCallback(on_validation_batch_end=report)]
+        trainer = build_trainer(machine, callbacks=callbacks, logger=False)
         loader = evaluation_loader(dataset, machine, trainer)
         try:
             with work_errors(trainer, "evaluating"):
@@ -159,19 +164,6 @@ def _count(
             model.to(device)
     assert module.scores is not None
     return Evaluation(module.scores, module.confusion, len(dataset), model.config.classes)
-
-
-class _Progress(Callback):
-    """Report how many images are done, over all processes."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress = progress
-        self.total = total
-
-    def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.is_global_zero:
-            done = trainer.validate_loop.batch_progress.current.ready * trainer.world_size
-            self.progress(min(done, self.total), self.total)
 
 
 def data_config(model: Segmenter, root: str | None = None) -> DataConfig:

@@ -91,22 +91,22 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
     # each process on the device that it will train on
     place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
+    model.to(place)
+    deviations: list[float] = []
+
+    def measure(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        deviations.append(float(output.float().std()))
+
     try:
         batch = collate([examples[0, index] for index in chosen])
-        with evaluating(model.to(place)):
+        with evaluating(model):
             for layer in (model.head.fc6, model.head.fc7):
                 assert isinstance(layer, nn.Conv2d)
-                sizes: list[Tensor] = []
-                handle = layer.register_forward_hook(
-                    lambda module, inputs, output, sizes=sizes: sizes.append(output.float().std())
-                )
-                try:
-                    model(batch.images.to(place), batch.sizes.to(place))
-                finally:
-                    handle.remove()
-                size = float(sizes[0])
-                if 0 < size < float("inf"):
-                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / size
+                handle = layer.register_forward_hook(measure)
+                model(batch.images.to(place), batch.sizes.to(place))
+                handle.remove()
+                if 0 < deviations[-1] < float("inf"):
+                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / deviations[-1]
     except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise WorkError("calibrating the head", problem, "use smaller images") from error
