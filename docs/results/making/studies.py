@@ -9,16 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from making.adjusted import Adjusted, adjusted
 from scaseg import SelectiveContext
 from scaseg.comparison.jobs import describe_key, key_of, parse_variant
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import (
     METRICS,
-    Adjusted,
     Difference,
     Summary,
     VariantPair,
-    adjusted,
     every_pair,
     summarize,
 )

@@ -2,10 +2,6 @@
 
 Runs of one fold share their test images, so seeds within a fold are not independent: they are
 averaged first, and folds are counted. Without folds, seeds are counted.
-
-There are two kinds of differences. `paired` uses two variants alone: right for few variants in many
-folds. `adjusted` fits value = fold + variant to all, with one noise level: for many variants in few
-folds, where two pairs alone say nothing. It assumes that runs of all variants scatter alike.
 """
 
 from __future__ import annotations
@@ -16,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
-
-import numpy as np
 
 from scaseg.comparison.jobs import key_of
 
@@ -74,7 +68,7 @@ def summarize(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[S
         if not own:
             continue
         values = {metric: values_of(rows, name, metric) for metric in METRICS}
-        units = {metric: list(_units(values[metric]).values()) for metric in METRICS}
+        units = {metric: list(average_seeds(values[metric]).values()) for metric in METRICS}
         memory = [float(row["mebibytes"]) for row in own if row["mebibytes"] not in (None, "")]
         seconds = [float(row["seconds"]) for row in own if row.get("seconds") not in (None, "")]
         found.append(
@@ -104,11 +98,12 @@ def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Diffe
     differences = {place: second[place] - first[place] for place in second if place in first}
     if not differences:
         return None
-    units = list(_units(differences).values())
-    return _interval(statistics.fmean(units), len(units), _error(units), len(units) - 1)
+    units = list(average_seeds(differences).values())
+    return interval(statistics.fmean(units), len(units), _error(units), len(units) - 1)
 
 
-def _interval(mean: float, n: int, error: float | None, freedom: int) -> Difference:
+def interval(mean: float, n: int, error: float | None, freedom: int) -> Difference:
+    """The confidence interval and p of a mean with this standard error, by Student's t."""
     if error is None:
         return Difference(mean, n, None, None, None, None)
     from scipy.stats import t  # takes a second to import
@@ -117,52 +112,6 @@ def _interval(mean: float, n: int, error: float | None, freedom: int) -> Differe
     # no spread at all: certainly equal, or certainly different
     p = 2 * float(t.sf(abs(mean / error), freedom)) if error else float(mean == 0)
     return Difference(mean, n, error, mean - half, mean + half, p)
-
-
-@dataclass(frozen=True)
-class Adjusted:
-    """A variant's mean as if it had run in all folds, and its difference to the first (or None)."""
-
-    mean: float
-    difference: Difference | None
-
-
-def adjusted(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], metric: str = "mIoU"
-) -> dict[str, Adjusted]:
-    """Fit value = fold + variant to everything; variants that share no fold with others are out.
-
-    A variant with a single run says nothing about noise, and adds nothing to it.
-    """
-    units = {name: _units(values_of(rows, name, metric)) for name in names}
-    connected, folds = [names[0]], set(units[names[0]])
-    while more := [name for name in names if name not in connected and folds & set(units[name])]:
-        connected += more
-        folds.update(*(units[name] for name in more))
-    order = [name for name in names if name in connected]
-    places = sorted(folds)
-    cells = [(name, fold) for name in order for fold in units[name]]
-    design = np.zeros((len(cells), len(places) + len(order) - 1))
-    for row, (name, fold) in enumerate(cells):
-        design[row, places.index(fold)] = 1
-        if name != order[0]:
-            design[row, len(places) + order.index(name) - 1] = 1
-    values = np.array([units[name][fold] for name, fold in cells])
-    inverse = np.linalg.inv(design.T @ design)
-    effects = inverse @ design.T @ values
-    freedom = len(cells) - design.shape[1]
-    noise = float(((values - design @ effects) ** 2).sum())
-    level = float(effects[: len(places)].mean())
-    found = {order[0]: Adjusted(level, None)}
-    for name, effect, own in zip(
-        order[1:], effects[len(places) :], np.diag(inverse)[len(places) :], strict=True
-    ):
-        # one run does not show how its variant scatters: no interval, as for one pair
-        known = freedom and len(units[name]) > 1
-        error = math.sqrt(noise / freedom * own) if known else None
-        difference = _interval(float(effect), len(units[name]), error, freedom)
-        found[name] = Adjusted(level + float(effect), difference)
-    return found
 
 
 def every_pair(
@@ -206,7 +155,7 @@ def values_of(rows: Sequence[Mapping[str, Any]], name: str, metric: str) -> dict
     return found
 
 
-def _units(values: Mapping[Place, float]) -> dict[int, float]:
+def average_seeds(values: Mapping[Place, float]) -> dict[int, float]:
     """Average the seeds of each fold; without folds, a seed stands for itself."""
     groups: dict[int, list[float]] = {}
     for (fold, seed), value in values.items():
