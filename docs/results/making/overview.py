@@ -16,12 +16,17 @@ SCENES = {
     "context_scenes/global": "context scenes, global",
     "context_scenes/selective": "context scenes, selective",
 }
-PHOTOGRAPHS = {"stanford_background_folds": "Stanford Background", "camvid": "CamVid"}
+PHOTOGRAPHS = {
+    "stanford_background_folds": "Stanford Background",
+    "camvid": "CamVid",
+    "atlantis": "ATLANTIS",
+}
 PAGES = {
     "context_scenes/global": "experiments/context_scenes.md",
     "context_scenes/selective": "experiments/context_scenes.md",
     "stanford_background_folds": "results/stanford_background_folds.md",
     "camvid": "results/index.md#camvid",
+    "atlantis": "results/index.md#atlantis",
     "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
 }
 # runs at full length, one seed: what `evaluate --json` printed
