@@ -67,7 +67,7 @@ def refuse(case, capsys):
     assert printed.out == ""
     assert lines, stop.value.code
     assert lines[-1].startswith("error: "), printed.err
-    assert case.said in lines[-1]
+    assert case.said in lines[-1], (case.said, lines[-1])
     assert "; " in lines[-1], "what fits is not said"
     assert stop.value.code == case.code, lines[-1]
     assert case.begun or len(lines) == 1, printed.err

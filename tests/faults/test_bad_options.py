@@ -193,7 +193,7 @@ BAD = cases(
         (*TWO, "--label", "data/labels/scene02.png"),
         "34 x 41 but its photograph is 31 x 45; they must have one size",
     ),
-    ("compare: context", (*COMPARE, "--contexts", "gat"), "--contexts: 'gat'; give some of none"),
+    ("compare: context", (*COMPARE, "--contexts", "gat"), "--contexts: 'gat'; give one of none"),
     ("compare: twice", (*COMPARE, "--contexts", "sca", "sca"), "sca sca; give each once"),
     (
         "compare: code in an option",
@@ -213,14 +213,14 @@ BAD = cases(
     ("compare: time nan", (*COMPARE, "--time-limit", "nan"), "'nan'; give seconds, more than 0"),
     ("compare: out the data", (*COMPARE, "--out", "data"), "--out: data holds something else"),
     ("check: no folder", ("data", "check", "nope"), "nope: no such folder; give the one that"),
-    ("check: name", ("data", "check", "data", "--name", "x"), "--name: 'x'; choose one of folder"),
-    ("check: deep map", ("data", "check", "data", "--label-map", "[" * 3000), "such as '{255: 1}'"),
+    ("check: name", ("data", "check", "data", "--name", "x"), "--name: 'x'; give one of folder"),
+    ("check: deep map", ("data", "check", "data", "--label-map", "[" * 3000), "such as {255: 1}"),
     (
         "check: code in a map",
         ("data", "check", "data", "--label-map", "!!python/object/apply:os.system [ls]"),
-        "give whole numbers, such as '{255: 1}'",
+        "give a mapping of whole numbers, such as {255: 1}",
     ),
-    ("check: giant map", ("data", "check", "data", "--label-map", f"{{1: {10**20}}}"), "such as"),
+    ("check: giant map", ("data", "check", "data", "--label-map", f"{{1: {10**20}}}"), "65535 at most"),
     ("check: ignore", ("data", "check", "data", "--ignore-index", DIGITS), "from 0 to 65535"),
     ("prepare: name", ("data", "prepare", "nope", "data", "out"), "NAME: 'nope'; give one of"),
     ("prepare: inside", ("data", "prepare", "folder", "data", "data/o"), "lies inside the data"),
@@ -259,7 +259,7 @@ def test_refused(world, capsys, case):
         (*EXPLAIN, "--point", "1,1", "--device", "cuda"),
         "--device: cuda is not available",
     ),
-    ("bench", ("bench", "--device", "cuda"), "--device: cuda is not available here; choose cpu"),
+    ("bench", ("bench", "--device", "cuda"), "--device: cuda is not available here; use cpu or auto"),
 )
 def test_no_gpu(world, capsys, monkeypatch, case):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -26,6 +26,7 @@ from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.atomic import write_json
+from scaseg.io.destination import not_writable
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
@@ -171,3 +172,7 @@ def _open_folder(folder: Path, *, overwrite: bool) -> None:
     for name in there:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable("--out", folder, error) from error
