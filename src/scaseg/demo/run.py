@@ -26,7 +26,7 @@ from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.atomic import write_json
-from scaseg.io.destination import not_writable
+from scaseg.io.paths import not_writable
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
@@ -175,4 +175,4 @@ def _open_folder(folder: Path, *, overwrite: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise not_writable("--out", folder, error) from error
+        raise not_writable(folder, error).within("--out") from error
