@@ -220,15 +220,19 @@ BAD = cases(
         ("data", "check", "data", "--label-map", "!!python/object/apply:os.system [ls]"),
         "give a mapping of whole numbers, such as {255: 1}",
     ),
-    ("check: giant map", ("data", "check", "data", "--label-map", f"{{1: {10**20}}}"), "65535 at most"),
+    (
+        "check: giant map",
+        ("data", "check", "data", "--label-map", f"{{1: {10**20}}}"),
+        "65535 at most",
+    ),
     ("check: ignore", ("data", "check", "data", "--ignore-index", DIGITS), "from 0 to 65535"),
     ("prepare: name", ("data", "prepare", "nope", "data", "out"), "NAME: 'nope'; give one of"),
     ("prepare: inside", ("data", "prepare", "folder", "data", "data/o"), "lies inside the data"),
-    ("prepare: a file", ("data", "prepare", "folder", "data", "photo.png"), "DST: photo.png is a"),
+    ("prepare: a file", ("data", "prepare", "folder", "data", "photo.png"), "DST: photo.png: is a"),
     (
         "prepare: in proc",
         ("data", "prepare", "folder", "data", "/proc/x"),
-        "DST: /proc/x cannot be",
+        "DST: /proc/x: cannot be",
     ),
     (
         "prepare: too long",
@@ -259,7 +263,11 @@ def test_refused(world, capsys, case):
         (*EXPLAIN, "--point", "1,1", "--device", "cuda"),
         "--device: cuda is not available",
     ),
-    ("bench", ("bench", "--device", "cuda"), "--device: cuda is not available here; use cpu or auto"),
+    (
+        "bench",
+        ("bench", "--device", "cuda"),
+        "--device: cuda is not available here; use cpu or auto",
+    ),
 )
 def test_no_gpu(world, capsys, monkeypatch, case):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -44,9 +44,15 @@ def sparse(size):
 
 BAD = cases(
     row(
-        "a tag that runs", "training: !!python/object/apply:os.system [touch pwned]\n", "line 1: invalid YAML"
+        "a tag that runs",
+        "training: !!python/object/apply:os.system [touch pwned]\n",
+        "line 1: invalid YAML",
     ),
-    row("a tag at the top", "!!python/object/new:os.system [touch pwned]\n", "invalid YAML (could not"),
+    row(
+        "a tag at the top",
+        "!!python/object/new:os.system [touch pwned]\n",
+        "invalid YAML (could not",
+    ),
     row("a tag for a function", "data: !!python/name:os.system\n", "could not determine a constr"),
     row("a tag of one's own", "data: !mine {}\n", "could not determine a constructor"),
     row(
@@ -70,7 +76,9 @@ BAD = cases(
     row("base 60 by a tag", f"training: {{warmup: !!int '1{':1' * 300_000}'}}\n", "not a whole n"),
     row("a list for a number", "training: {warmup: [1, 2]}\n", "training.warmup: [1, 2]; give a"),
     row("true for a number", "training: {warmup: true}\n", "training.warmup: True; give a whole"),
-    row("a date that is none", "training: {warmup: 2001-99-99}\n", "invalid YAML (month must be in"),
+    row(
+        "a date that is none", "training: {warmup: 2001-99-99}\n", "invalid YAML (month must be in"
+    ),
     row("a number for a section", "training: 3\n", "training: 3; give a mapping of keys to values"),
     row("a list", "[1, 2]\n", "recipe: [1, 2]; give a mapping of keys to values"),
     row("a word", "hello\n", "recipe: 'hello'; give a mapping of keys to values"),
@@ -117,9 +125,7 @@ BAD = cases(
     row("the root elsewhere", "data: {root: /etc}\n", "/etc/images: no such folder", OWN_DATA),
     row("a list elsewhere", "data: {train: ../../etc/passwd}\n", "leads out of the data; give the"),
     row("an absolute list", "data: {val: /etc/passwd}\n", "leads out of the data; give the name"),
-    row(
-        "a giant label", "data: {label_map: {0: 99999999999}}\n", "values are 65535 at most"
-    ),
+    row("a giant label", "data: {label_map: {0: 99999999999}}\n", "values are 65535 at most"),
     row(
         "a giant void", "data: {ignore_index: 99999999999}\n", "give a whole number from 0 to 65535"
     ),
