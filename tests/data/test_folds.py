@@ -9,7 +9,7 @@ from scaseg.cli import main
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig
 from scaseg.data.folds import assign_folds, duplicate_groups, merge_splits, split_fold
-from scaseg.training.data import evaluation_split, open_splits
+from scaseg.data.splits import evaluation_split, training_splits
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 
@@ -56,7 +56,7 @@ def test_all_listed_images_take_part_and_copies_are_on_one_side(scenes):
     tested = []
     for fold in (1, 2, 3):
         config = DataConfig(root=str(scenes), folds=3, fold=fold, hold_out=0.25)
-        train, val, said = open_splits(config)
+        train, val, said = training_splits(config)
         test, where = evaluation_split(config, None)
         assert (said, where) == (
             f"fold {fold} of 3, {len(val)} more held out for validation",
@@ -73,13 +73,13 @@ def test_all_listed_images_take_part_and_copies_are_on_one_side(scenes):
 
 
 def test_without_validation_all_the_rest_trains(scenes):
-    train, val, said = open_splits(DataConfig(root=str(scenes), folds=4, fold=1, val=None))
+    train, val, said = training_splits(DataConfig(root=str(scenes), folds=4, fold=1, val=None))
     assert (len(train), val, said) == (9, None, "fold 1 of 4, no validation")
 
 
 def test_generated_scenes_have_folds_too():
     config = DataConfig(name="context_scenes_global", folds=2, fold=2, val=None)
-    train, _, _ = open_splits(config)
+    train, _, _ = training_splits(config)
     test, _ = evaluation_split(config, "test")
     assert len(train) == len(test) == 1300
     assert not set(train.names) & set(test.names)
@@ -101,7 +101,7 @@ def test_generated_scenes_have_folds_too():
 )
 def test_what_does_not_fit_is_said(scenes, keys, message):
     with pytest.raises(ValueError, match=message):
-        open_splits(load_recipe(None, {"data.root": str(scenes), **keys}).data)
+        training_splits(load_recipe(None, {"data.root": str(scenes), **keys}).data)
 
 
 def test_a_model_is_judged_on_its_own_fold(scenes, tmp_path, capsys):
@@ -119,7 +119,7 @@ def test_a_model_is_judged_on_its_own_fold(scenes, tmp_path, capsys):
 def test_stanford_background_has_folds_of_143():
     """The literature's 572 / 143, and its three photographs that occur twice on one side each."""
     config = DataConfig(root=str(STANFORD), folds=5, fold=1, val=None)
-    train, _, _ = open_splits(config)
+    train, _, _ = training_splits(config)
     test, _ = evaluation_split(config, None)
     assert (len(train), len(test)) == (572, 143)
     everything = merge_splits([train, test])

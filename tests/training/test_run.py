@@ -140,7 +140,7 @@ def test_a_fast_dev_run_writes_nothing(scenes, tmp_path):
 
 def test_a_folder_without_lists_or_names(tmp_path):
     """A tenth is held out for validation, and evaluation finds the same images."""
-    from scaseg.training.data import evaluation_split
+    from scaseg.data.splits import evaluation_split
 
     root = write_scenes(tmp_path / "plain", 20, lists=False, classes=None)
     run = settings(root, training__epochs=1)
@@ -172,7 +172,7 @@ def test_photographs_in_both_lists_are_refused(tmp_path):
 
 
 def test_other_data_without_lists_are_judged_whole(scenes, tmp_path):
-    from scaseg.training.data import evaluation_split
+    from scaseg.data.splits import evaluation_split
 
     other = write_scenes(tmp_path / "other", 6, lists=False)
     data = settings(other).data
@@ -258,12 +258,12 @@ def test_a_run_that_is_not_there_cannot_be_resumed(scenes, tmp_path):
 
 def test_held_out_images_are_found_again_beside_lists(tmp_path):
     """train.txt and test.txt but no val.txt, and only the first images: what was held out."""
-    from scaseg.training.data import evaluation_split, open_splits
+    from scaseg.data.splits import evaluation_split, training_splits
 
     root = write_scenes(tmp_path / "scenes", 24)
     (root / "val.txt").unlink()
     data = settings(root, data__limit=10).data
-    train_part, held, _ = open_splits(data)
+    train_part, held, _ = training_splits(data)
     names = [pair.name for pair in held.pairs]
     assert [pair.name for pair in evaluation_split(data, "val")[0].pairs] == names
     own = [pair.name for pair in evaluation_split(data, "train")[0].pairs]

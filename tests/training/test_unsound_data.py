@@ -6,7 +6,8 @@ import pytest
 
 from scaseg.cli import main
 from scaseg.config.run import DataConfig, RunConfig
-from scaseg.training.data import evaluation_split, open_data
+from scaseg.data.splits import evaluation_split
+from scaseg.training.data import open_data
 from scaseg.training.evaluation import check_dataset
 from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere
 from tests.data.validation.test_check import root as root  # a fixture

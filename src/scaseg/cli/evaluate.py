@@ -26,11 +26,11 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     parser = add(
         "evaluate",
         help="the paper's three metrics of a model, and its confusion matrix",
-        description="Judge a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
+        description="Evaluate a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
         "labels' own resolution. Unlabelled pixels never count; classes that do not occur are n/a.",
         epilog="example: scaseg evaluate --model runs/first --data photos --split test --out "
         "runs/first/test; labels are read as in training (--data.label_map and so on change that); "
-        "without --model the built-in one is judged, on --data with its classes",
+        "without --model the built-in one is evaluated, on --data with its classes",
     )
     add_model(parser)
     parser.add_argument("--data", metavar="DIR", help="the data (those of the training run)")
@@ -41,11 +41,11 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     parser.add_argument("--out", metavar="DIR", help="also write pictures and confusion.csv there")
     add_max_pixels(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    group = parser.add_argument_group("more looks at each photograph, averaged")
+    group = parser.add_argument_group("test-time augmentation: the mean over scales and flips")
     group.add_argument(
         "--scales", type=_scales, default=(1.0,), metavar="X,X,...", help="such as 0.75,1,1.25"
     )
-    group.add_argument("--flip", action="store_true", help="mirrored too")
+    group.add_argument("--flip", action="store_true", help="flipped too")
     group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
     add_windows(group)
     add_machine(parser)

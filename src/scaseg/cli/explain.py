@@ -110,7 +110,7 @@ def _compare(options: argparse.Namespace, kind: str) -> list[str]:
 
 def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
     """Open the split to search, its labels read as in the model's training."""
-    from scaseg.training.data import evaluation_split  # Lightning: seconds
+    from scaseg.data.splits import evaluation_split
     from scaseg.training.evaluation import check_dataset, data_config, trained_on
 
     config = data_config(model, options.data)

@@ -37,6 +37,7 @@ from scaseg.comparison.worker import evaluate_model
 from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError
 from scaseg.io.lock import LOCK, folder_lock
@@ -44,7 +45,6 @@ from scaseg.io.table import Row, read_rows
 from scaseg.models.build import load_model
 from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
-from scaseg.training.data import evaluation_split
 from scaseg.training.run import train
 from scaseg.training.run_folder import METRICS, MODEL, RECIPE
 

@@ -25,13 +25,13 @@ from scaseg.comparison.maps import measure_maps
 from scaseg.comparison.results import epochs_done, is_resumable, write_result
 from scaseg.config.reading import read
 from scaseg.config.run import RunConfig
+from scaseg.data.splits import evaluation_split
 from scaseg.errors import WorkError, one_line
 from scaseg.io.lock import folder_lock
 from scaseg.io.table import Row
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import MemoryPeak
-from scaseg.training.data import evaluation_split
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
 from scaseg.training.run_folder import MODEL

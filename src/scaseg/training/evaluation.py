@@ -18,6 +18,7 @@ from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
 from scaseg.data.sample import IGNORE
+from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
@@ -28,7 +29,7 @@ from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.figures import write_evaluation
 from scaseg.progress import Progress, progress_bar
-from scaseg.training.data import evaluation_loader, evaluation_split
+from scaseg.training.data import evaluation_loader
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule
 from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
