@@ -40,7 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     model = scaseg.load_model(options.model).to(options.device)
     photographs = list(Inputs([options.photos], Path("nowhere")))[: options.count]
-    batch_size = usual_batch_size(options.batch_size, torch.device(options.device))
+    batch_size = usual_batch_size(options.batch_size, options.device)
     images = [np.array(Image.open(one.path).convert("RGB")) for one in photographs]
     seen = [preprocess(model, torch.from_numpy(image).permute(2, 0, 1)) for image in images]
     ways = {

@@ -80,6 +80,8 @@ def test_from_python(photos, model, tmp_path, monkeypatch, capsys):
     assert sorted(map(str, heard)) == ["(1, 3)", "(2, 3)", "zebra.jpg"]
     with pytest.raises(WorkError, match=r"zebra.jpg: not an image.*; --skip-bad goes on without"):
         scaseg.predict_folder(model, photos, tmp_path / "other", device="cpu")
+    with pytest.raises(UserError, match=r"--precision: 'fp8'; .*give one of 32, bf16, 16"):
+        scaseg.predict_folder(model, photos, tmp_path / "none", precision="fp8")
     with pytest.raises(UserError, match=r"--shard: \(3, 2\); give \(I, N\)"):
         scaseg.predict_folder(model, photos, tmp_path / "none", shard=(3, 2))
     assert not (tmp_path / "none").exists()

@@ -32,7 +32,7 @@ class Inputs:
     Folders are searched with all below them, in the order of names, but for hidden files and for
     `out` itself; what lies below a folder, or below the first wildcard of a pattern, keeps its
     sub-folders in the results. Of a dataset its images alone are taken. shard: (i, n), the i-th
-    share of n; its name alone decides which share an image belongs to. notes: what to tell the
+    share of n; its name alone decides which share an image belongs to. notes: lines for the
     user.
     """
 

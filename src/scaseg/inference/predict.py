@@ -86,7 +86,7 @@ def predict_stream(
     """
     tta = tta or TestTimeAugmentation()
     device = next(model.parameters()).device
-    batch_size = usual_batch_size(batch_size, device)
+    batch_size = usual_batch_size(batch_size, device.type)
     queue: list[_Queued] = []
 
     def compute(batch: list[_Queued]) -> list[tuple[Any, Segmentation]]:
@@ -109,10 +109,10 @@ def predict_stream(
         yield from compute(_take_batch(queue, batch_size))
 
 
-def usual_batch_size(batch_size: int | None, device: torch.device) -> int:
+def usual_batch_size(batch_size: int | None, device: str) -> int:
     """Return a batch size that was given, or the usual one of a device."""
     if batch_size is None:
-        return 1 if device.type == "cpu" else 8
+        return 1 if device == "cpu" else 8
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise UserError("batch_size", f"{batch_size!r}", "give a whole number >= 1")
     return batch_size

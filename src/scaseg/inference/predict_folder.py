@@ -22,7 +22,14 @@ from scaseg.inference.outputs import LABELS, SCORES, Outputs, Provenance, ScoreF
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.paths import check_folder, not_writable
-from scaseg.system import Precision, available_memory, choose_device, in_words, usable_cores
+from scaseg.system import (
+    Precision,
+    autocast,
+    available_memory,
+    choose_device,
+    in_words,
+    usable_cores,
+)
 
 if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
     from torch import Tensor
@@ -105,18 +112,21 @@ def predict_folder(
     from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
     from scaseg.models.build import read_model
 
+    device = choose_device(device)
+    scales = SCALES if tta else (1.0,)
     with as_options():
-        ways = TestTimeAugmentation(SCALES if tta else (1.0,), tta, window, overlap, context_scope)
+        augmentation = TestTimeAugmentation(scales, tta, window, overlap, context_scope)
+        batch_size = usual_batch_size(batch_size, device)
+        autocast(device, precision)
     made_by: dict[str, Any] = {"--tta": tta, "--precision": precision}
     if window is not None:
-        made_by |= {"--window": window, "--overlap": ways.overlap, "--context-scope": context_scope}
+        made_by |= {"--window": window, "--overlap": augmentation.overlap}
+        made_by["--context-scope"] = context_scope
     provenance = Provenance(out, folder, made_by)
     provenance.check((file.name for file in inputs) if overwrite else None)
-    device = choose_device(device)
     with located("--model"):
         network = read_model(folder).to(device)
-    batch_size = usual_batch_size(batch_size, next(network.parameters()).device)
-    notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, ways)]
+    notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, augmentation)]
     tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
 
     def readable() -> Iterator[tuple[InputFile, NDArray[np.uint8]]]:
@@ -127,7 +137,7 @@ def predict_folder(
             try:
                 if isinstance(pixels, UserError):
                     raise pixels
-                _check_memory(network, file, pixels.shape[:2], ways)
+                _check_memory(network, file, pixels.shape[:2], augmentation)
             except UserError as error:
                 if not skip_bad:
                     remedies = filter(None, (error.remedy, "--skip-bad goes on without it"))
@@ -155,7 +165,7 @@ def predict_folder(
             for file, segmentation in predict_stream(
                 network,
                 readable(),
-                tta=ways,
+                tta=augmentation,
                 batch_size=batch_size,
                 precision=precision,
                 on_rows=writer.add_rows if scores else None,
@@ -172,11 +182,11 @@ def predict_folder(
     except (RuntimeError, MemoryError) as fault:
         if isinstance(fault, WorkError):
             raise
-        said = (str(fault).splitlines() or ["out of memory"])[0]
-        remedy = "try another --device"
-        if isinstance(fault, MemoryError) or "memory" in said:
-            said, remedy = "out of memory", "use --window 512, a smaller --batch-size or another"
-        raise WorkError("predicting", said, remedy) from fault
+        problem, remedy = str(fault).partition("\n")[0], ""
+        if isinstance(fault, MemoryError) or "memory" in problem:
+            problem = "out of memory"
+            remedy = "use --window 512, a smaller --batch-size or another --device"
+        raise WorkError("predicting", problem, remedy) from fault
     tally.seconds = time.monotonic() - began
     if not is_mixed:
         provenance.finish()
@@ -237,25 +247,25 @@ def _read_ahead(
     """Read images in threads, in order, a few ahead; a bad one comes as its error."""
     waiting: deque[tuple[InputFile, Future[NDArray[np.uint8]], int]] = deque()
     files, more = iter(files), True
-    with ThreadPoolExecutor(workers, "reading") as pool:
+    pool = ThreadPoolExecutor(workers, "reading")
+    try:
         while more or waiting:
             ahead = sum(pixels for _, _, pixels in waiting)
-            if more and len(waiting) <= 2 * workers and ahead <= AHEAD:
-                if (file := next(files, None)) is None:
-                    more = False
-                    continue
+            if not more or len(waiting) > 2 * workers or ahead > AHEAD:
+                file, future, _ = waiting.popleft()
+                error = future.exception()
+                yield file, error if isinstance(error, UserError) else future.result()
+            elif (upcoming := next(files, None)) is None:
+                more = False
+            else:
                 pixels = 0
-                if count > 1:  # what is ahead is bounded by pixels, which headers tell
+                if count > 1:  # what is ahead is bounded by pixels, known from headers
                     with suppress(UserError):  # reading it fails the same way, in its turn
-                        pixels = math.prod(image_size(file.path, upright=False))
-                future = pool.submit(read_image, file.path, max_pixels=max_pixels)
-                waiting.append((file, future, pixels))
-                continue
-            file, future, _ = waiting.popleft()
-            error = future.exception()
-            if error is not None and not isinstance(error, UserError):
-                raise error
-            yield file, error or future.result()
+                        pixels = math.prod(image_size(upcoming.path, upright=False))
+                future = pool.submit(read_image, upcoming.path, max_pixels=max_pixels)
+                waiting.append((upcoming, future, pixels))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _check_memory(
