@@ -1,11 +1,11 @@
-r"""Finish the built-in model after its files were copied there: what its card and config say.
+r"""Finish the card and the config of the built-in model after its files were copied there.
 
     scaseg evaluate --data stanford_background --split test --device cpu --json \
         > src/scaseg/builtin/outdoor/metrics.json
     python docs/site/model_card.py
 
-Writes the tables between the card's marks from metrics.json and config.json, and takes out of the
-latter what nobody else has: paths of the machine that trained it.
+Writes the tables between the card's marks from metrics.json and config.json, and removes from the
+latter the paths of the machine that trained it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from scaseg.config.recipe import describe
+from scaseg.io.atomic import write_json, write_text
+from scaseg.io.model_folder import CONFIG, WEIGHTS
 
 FOLDER = Path(__file__).parents[2] / "src" / "scaseg" / "builtin" / "outdoor"
-CARD, METRICS, CONFIG, WEIGHTS = "README.md", "metrics.json", "config.json", "model.safetensors"
-# what the classes look like outdoors; a model that brings colours of its own keeps them
+CARD, METRICS = "README.md", "metrics.json"
+# colours of the classes, where the model has none of its own
 COLORS = {
     "sky": (142, 201, 240),
     "tree": (46, 125, 50),
@@ -32,9 +34,9 @@ COLORS = {
     "mountain": (123, 90, 69),
     "foreground": (217, 56, 127),
 }
-# the size at which it sees photographs, chosen on those held out: docs/log.md
+# the size to which images are brought, chosen on validation images: docs/log.md
 FIT = (480, 480)
-DATA = "stanford_background"  # what its data are called, wherever they lie
+DATA = "stanford_background"  # the name of its data, wherever they lie
 MEANS = {"PPA/aAcc": "PPA", "CAA/mAcc": "CAA", "mIoU": "mIoU"}
 # settings that say nothing about the model
 ASIDE = {"data.root", "data.cache", "data.cache_dir", "data.check", "model.palette"}
@@ -42,7 +44,7 @@ ASIDE |= {"training.checkpoint_every", "training.checkpoint_minutes", "training.
 
 
 def metrics_table(metrics: dict[str, Any], weights: Path) -> str:
-    """What `evaluate --json` printed, and how large the model is."""
+    """A table of what `evaluate --json` printed, and of the size of the model."""
     millions, size = count_weights(weights) / 1e6, weights.stat().st_size / 1e6
     means = (f"{name} **{metrics[key]:.1f}**" for name, key in MEANS.items())
     lines = [
@@ -59,7 +61,7 @@ def metrics_table(metrics: dict[str, Any], weights: Path) -> str:
 
 
 def count_weights(path: Path) -> int:
-    """How many numbers were learned, by the header of a safetensors file."""
+    """Count the trained numbers by the header of a safetensors file."""
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     aside = ("running_mean", "running_var", "num_batches_tracked", "__metadata__")
@@ -67,7 +69,7 @@ def count_weights(path: Path) -> int:
 
 
 def training_table(training: dict[str, Any]) -> str:
-    """The settings of a run that are not the usual ones, and what was chosen by validation."""
+    """A table of the settings that are not the defaults, and of the epoch that was chosen."""
     lines = ["| setting | value | what for |", "|---|---|---|"]
     for key, usual, _, about in describe():
         section, name = key.split(".")
@@ -82,7 +84,7 @@ def training_table(training: dict[str, Any]) -> str:
 
 
 def with_part(card: str, name: str, made: str) -> str:
-    """Put something between two marks of a card."""
+    """Replace what stands between two marks of a card."""
     begin, end = f"<!-- begin {name} -->\n\n", f"\n\n<!-- end {name} -->"
     found = re.fullmatch(f"(.*{begin}).*({end}.*)", card, re.DOTALL)
     if found is None:
@@ -91,7 +93,7 @@ def with_part(card: str, name: str, made: str) -> str:
 
 
 def finished_card(folder: Path, config: dict[str, Any]) -> str:
-    """The card of a model, its tables made from the files beside it."""
+    """Return the card of a model, its tables made from the files beside it."""
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     card = (folder / CARD).read_text(encoding="utf-8")
     card = with_part(card, "metrics", metrics_table(metrics, folder / WEIGHTS))
@@ -99,7 +101,7 @@ def finished_card(folder: Path, config: dict[str, Any]) -> str:
 
 
 def finished_config(config: dict[str, Any]) -> dict[str, Any]:
-    """A config without paths, with colours for its classes and a size for its photographs."""
+    """Return a config without paths, with colours for its classes and a size for images."""
     config = without_paths(config)
     config["training"]["recipe"]["data"]["root"] = DATA
     config["fit"] = config["fit"] or list(FIT)
@@ -109,7 +111,7 @@ def finished_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_paths(value: Any) -> Any:
-    """Leave only the last name of every absolute path, at any depth.
+    """Reduce every absolute path, at any depth, to its last name.
 
     >>> without_paths({"root": "/home/me/photos", "scale": [0.5, 2]})
     {'root': 'photos', 'scale': [0.5, 2]}
@@ -125,20 +127,15 @@ def without_paths(value: Any) -> Any:
     return value
 
 
-def as_text(config: dict[str, Any]) -> str:
-    """The text of config.json, as save_pretrained writes it."""
-    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-
-
 def main(folder: Path = FOLDER) -> None:
-    """Finish the files of one model; nothing is written where one of them is wrong."""
+    """Finish the files of one model; nothing is written if one of them is wrong."""
     try:
         config = finished_config(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
         card = finished_card(folder, config)
     except (OSError, ValueError, KeyError) as fault:
         sys.exit(f"error: {folder}: {fault!r}; copy the model, then evaluate it into {METRICS}")
-    (folder / CONFIG).write_text(as_text(config), encoding="utf-8")
-    (folder / CARD).write_text(card, encoding="utf-8")
+    write_json(folder / CONFIG, config)
+    write_text(folder / CARD, card)
     for name in (CARD, METRICS, CONFIG, WEIGHTS):
         (folder / name).chmod(0o644)  # a wheel keeps what it finds, and others must read it
     print(f"wrote {folder / CARD} and {folder / CONFIG}")
