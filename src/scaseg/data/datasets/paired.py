@@ -249,9 +249,9 @@ def pair_files(
             problems.append(UserError(shown(images), what, remedy, repr(name)))
         elif name in maps:
             pairs.append(FilePair(photographs[name][0], maps[name][0], name))
-        elif (lossy := labels / f"{name}.jpg").is_file():
-            problem, png = "a JPEG label map", "its values are blurred, use PNG"
-            problems.append(UserError(shown(lossy), problem, png))
+        elif lossy := [end for end in (".jpg", ".jpeg") if (labels / f"{name}{end}").is_file()]:
+            png = "its values are blurred, use PNG"
+            problems.append(UserError(shown(labels / f"{name}{lossy[0]}"), "a JPEG label map", png))
         else:
             what = "has no label map for a photograph"
             problems.append(UserError(shown(labels), what, remedy, repr(name)))
