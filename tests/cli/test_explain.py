@@ -1,12 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.explanation.maps import explain
 from tests.explanation.planted import photograph, small_model
 from tests.scenes import write_scenes
 
@@ -69,20 +66,6 @@ def test_grids_and_classes(place, way, kind):
         with np.load(path) as found:
             assert len(found["maps"]) == (2 if way[0] == "--grid" else 1)
             assert found["maps"].sum((1, 2)) == pytest.approx(1, abs=1e-4)
-
-
-def test_more_classes_than_a_figure_has_room_for(place, monkeypatch, capsys):
-    for home in ("maps", "figure"):
-        monkeypatch.setattr(f"scaseg.explanation.{home}.MAX_MAPS", 1)
-    points = explain(small_model("dot"), photograph(48, 64), points=[(1, 1), (9, 9), (30, 30)])
-    found = replace(points, regions=np.ones(points.maps.shape, bool))
-    monkeypatch.setattr("scaseg.explanation.maps._class_maps", lambda _: found)
-    arguments = [str(place / "photo.png"), "--model", str(place / "dot"), "--classes"]
-    with np.load(run(place, *arguments, out="all.npz")) as saved:
-        assert len(saved["maps"]) == 3
-    (place / "figure.png").unlink(missing_ok=True)
-    main(["explain", *arguments, "--out", str(place / "figure.png"), "--device", "cpu"])
-    assert "note: 3 classes, the 1 largest are drawn; npz has all" in capsys.readouterr().err
 
 
 def test_the_format_may_be_said(place):

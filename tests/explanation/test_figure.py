@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,6 +43,14 @@ def test_more_points_than_there_is_room_for():
     maps = explained(grid=(8, 8))
     with pytest.raises(UserError, match=r"point: 64; a figure has room for 60 at most"):
         maps.figure()
+
+
+def test_of_many_classes_the_largest_are_drawn_and_a_line_says_so(monkeypatch):
+    monkeypatch.setattr("scaseg.explanation.figure.MAX_MAPS", 1)
+    maps = replace(explained(grid=(1, 3)), regions=np.ones((3, 5, 8), bool))
+    figure = maps.figure(width=4)
+    assert sum("up to" in axes.get_title() for axes in figure.axes) == 1
+    assert "the 1 largest of 3 classes; an npz file has all" in words_of(figure)
 
 
 @pytest.mark.parametrize("count", range(1, 31))

@@ -81,8 +81,10 @@ def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
     with as_options():
         maps = explain(model, image, **which)
         maps.save(options.out, format=kind)
-    notes = maps.notes() if kind != "npz" else []
-    return [*model_notes(options.model, folder), *(f"note: {note}" for note in notes)]
+    notes = model_notes(options.model, folder)
+    if kind != "npz" and (note := maps.similarity_note()):
+        notes.append(f"note: {note} (docs/single_channel.md says why)")
+    return notes
 
 
 def _compare(options: argparse.Namespace, kind: str) -> list[str]:

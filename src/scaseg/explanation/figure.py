@@ -200,10 +200,9 @@ def _outline(axes: Axes, maps: DependencyMaps, region: NDArray[np.bool_]) -> Non
     if region.all() or not region.any() or min(rows, columns) < 2:  # a strip has no line around it
         return
     inside = maps.grid.upsample(region, (rows, columns))
-    x = (np.arange(columns) + 0.5) * width / columns - 0.5
-    y = (np.arange(rows) + 0.5) * height / rows - 0.5
+    edges: dict[str, Any] = {"origin": "lower", "extent": (-0.5, width - 0.5, -0.5, height - 0.5)}
     for color, line in (("black", 2.2), ("white", 0.9)):
-        axes.contour(x, y, inside, levels=[0.5], colors=color, linewidths=line)
+        axes.contour(inside, levels=[0.5], colors=color, linewidths=line, **edges)
 
 
 def _add_scale(figure: Figure, colors: ScalarMappable, average: float, caption: str) -> None:
@@ -232,6 +231,8 @@ def _caption(maps: DependencyMaps) -> str:
     lines = [f"coefficient, {TIMES} the average over all neurons" + (f"  ({even})" if even else "")]
     lines.append(maps.similarity_note())
     lines.append(NO_COLOR if any(map(maps.has_no_own, range(len(maps)))) else "")
+    if len(maps) > MAX_MAPS:
+        lines.append(f"the {MAX_MAPS} largest of {len(maps)} classes; an npz file has all")
     return "\n".join(filter(None, lines))
 
 

@@ -81,15 +81,6 @@ class DependencyMaps:
         same = nearly_equal(self.maps.reshape(len(self), -1), own)
         return "these maps are nearly one and the same" if same else ""
 
-    def notes(self) -> list[str]:
-        """Return what a figure alone would not tell, for the command line."""
-        notes = []
-        if len(self) > MAX_MAPS:
-            notes.append(f"{len(self)} classes, the {MAX_MAPS} largest are drawn; npz has all")
-        if said := self.similarity_note():
-            notes.append(f"{said} (docs/single_channel.md says why)")
-        return notes
-
     def figure(self, *, width: float = 10) -> Figure:
         """Draw the photograph and the maps, `width` inches wide."""
         from scaseg.explanation.figure import draw_dependency_maps

@@ -107,25 +107,21 @@ def _drops(
     """Drops without the sources pointed to, and without others; the part removed: (P, 3)."""
     rows = features.coefficients(chosen).cpu()
     neurons = rows.shape[1]
-    kept = []  # sources that stay: of each decision, without those pointed to, then at random
-    for row, own in zip(rows, chosen.tolist(), strict=True):
+    kept = torch.ones(len(chosen), 1 + repeats, neurons, dtype=torch.bool)  # sources that stay
+    for row, own, stays in zip(rows, chosen.tolist(), kept, strict=True):
         strongest = strongest_sources(row, own, mass, generator)
+        stays[0, strongest] = False
         others = torch.cat([torch.arange(own), torch.arange(own + 1, neurons)])
-        removals = [strongest]
-        for _ in range(repeats):
+        for repeat in range(1, 1 + repeats):
             order = torch.randperm(neurons - 1, generator=generator)
-            removals.append(others[order[: len(strongest)]])
-        whole = torch.ones(neurons, dtype=torch.bool)
-        kept += [whole.index_fill(0, removed, False) for removed in removals]
+            stays[repeat, others[order[: len(strongest)]]] = False
     before = _probabilities(features, torch.ones(1, neurons, dtype=torch.bool))[0]  # (classes, n)
     targets = chosen.repeat_interleave(1 + repeats)
-    places = before.argmax(0)[targets], targets
-    after = [_probabilities(features, part) for part in torch.stack(kept).split(AT_ONCE)]
-    every = torch.arange(len(targets))
-    drops = (
-        (before[places] - torch.cat(after)[every, *places]).double().view(-1, 1 + repeats).numpy()
-    )
-    removed_part = (~torch.stack(kept[:: 1 + repeats])).sum(1).numpy() / (neurons - 1)
+    decided = before.argmax(0)[targets], targets
+    parts = [_probabilities(features, part) for part in kept.flatten(0, 1).split(AT_ONCE)]
+    after = torch.cat(parts)[torch.arange(len(targets)), *decided]
+    drops = (before[decided] - after).double().view(-1, 1 + repeats).numpy()
+    removed_part = (~kept[:, 0]).sum(1).numpy() / (neurons - 1)
     return np.stack([drops[:, 0], drops[:, 1:].mean(1), removed_part], 1)
 
 
