@@ -71,14 +71,12 @@ def write_report(findings: Findings, folder: Path) -> None:
 
     picture.png is of the disagreements, or of the maps where there are none.
     """
-    maps = _png(findings.maps.figure(width=13))
-    pictures = []
-    if findings.disagreements:
-        style = (findings.disagreements, findings.classes, findings.palette)
-        pictures.append(_png(draw_disagreements(*style, names=findings.names)))
+    maps, found = _png(findings.maps.figure(width=13)), findings.disagreements
+    page = (found, findings.classes, findings.palette)
+    pictures = [_png(draw_disagreements(*page, names=findings.names))] if found else []
     (folder / PICTURE).write_bytes([*pictures, maps][0])
-    page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
-    filled = page.substitute(
+    template = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
+    filled = template.substitute(
         title=TITLE,
         table=_html_table(findings.rows),
         picture="".join(_embedded(png, "image, truth, predictions, map") for png in pictures),
@@ -143,14 +141,9 @@ def _header(findings: Findings) -> Figure:
         strong = number == 0 or findings.rows[number - 1] is _best(findings.rows)
         below = 0.75 + 0.22 * len(words) + 0.34 * number
         for column, cell in enumerate(line):
-            left = 0.2 if column == 0 else 1.2 + 1.9 * column
-            figure.text(
-                *(left / 13, 1 - below / height, cell),
-                va="top",
-                ha="left" if column == 0 else "right",
-                fontsize=11.5,
-                weight="bold" if strong else "normal",
-            )
+            x, side = (1.2 + 1.9 * column, "right") if column else (0.2, "left")
+            style = {"va": "top", "ha": side, "weight": "bold" if strong else "normal"}
+            figure.text(x / 13, 1 - below / height, cell, fontsize=11.5, **style)
     return figure
 
 
