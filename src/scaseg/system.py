@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from scaseg.errors import UserError
@@ -53,25 +52,26 @@ def autocast(device: str, precision: str = "32") -> AbstractContextManager[Any]:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the bytes that can still be allocated on a device; None where nobody knows."""
+    """Return the bytes that can still be allocated on a device; None where that is not known."""
     if device.type == "cuda":
         import torch
 
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":
         return None
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
+    with suppress(OSError):
+        return _kibibytes("/proc/meminfo", "MemAvailable") * 1024
+    with suppress(OSError, ValueError, AttributeError):  # not Linux: all that there is
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
+    return None
 
 
 def in_words(size: int) -> str:
-    """Write a number of bytes for people: 12.3 GiB."""
+    """Write a number of bytes for people.
+
+    >>> in_words(13_200_000_000)
+    '12.3 GiB'
+    """
     amount = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -80,13 +80,10 @@ def in_words(size: int) -> str:
     return f"{amount:.4g} TiB"
 
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-
-
 class MemoryPeak:
     """Within `with`, the largest memory in use: of the GPU that is worked on, else of the process.
 
-    `mebibytes` is what came on top of what was in use before; None where nobody knows.
+    `mebibytes` is what came on top of what was in use before; None where that is not known.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -94,25 +91,19 @@ class MemoryPeak:
         self.mebibytes: float | None = None
 
     def __enter__(self) -> MemoryPeak:
+        self._before: float | None = None
         if self.on_gpu:
             import torch
 
             torch.cuda.reset_peak_memory_stats()
-            self._before: float | None = torch.cuda.memory_allocated() / 2**20
+            self._before = torch.cuda.memory_allocated() / 2**20
             return self
-        try:
-            CLEAR.write_text("5")  # Linux: forget the peak so far
-            self._before = _status("VmRSS")
-        except OSError:
-            self._before = None
+        with suppress(OSError):  # Linux only
+            Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+            self._before = _kibibytes("/proc/self/status", "VmRSS") / 1024
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._before is None:
             return
         if self.on_gpu:
@@ -120,12 +111,13 @@ class MemoryPeak:
 
             peak = torch.cuda.max_memory_allocated() / 2**20
         else:
-            peak = _status("VmHWM")
+            peak = _kibibytes("/proc/self/status", "VmHWM") / 1024
         self.mebibytes = max(0.0, peak - self._before)
 
 
-def _status(name: str) -> float:
-    for line in STATUS.read_text().splitlines():
+def _kibibytes(path: str, name: str) -> int:
+    """Read one line of a file of Linux: `MemAvailable:   1234 kB`."""
+    for line in Path(path).read_text().splitlines():
         if line.startswith(f"{name}:"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"{STATUS} has no {name}")
+            return int(line.split()[1])
+    raise OSError(f"{path} has no {name}")

@@ -71,6 +71,12 @@ def test_what_is_not_in_the_cache_is_downloaded(cache, monkeypatch):
     assert found.config.classes[0] == "sky"
 
 
+@pytest.mark.parametrize("name", ["a..b/c", "a--b/c"])
+def test_names_that_the_hub_does_not_allow(name, cache):
+    with pytest.raises(UserError, match="HFValidationError"):
+        scaseg.load_model(name)
+
+
 def test_half_a_repository_in_the_cache_is_not_enough(cache):
     put(cache, "someone/outdoor", "config.json")
     with pytest.raises(UserError, match=r"^someone/outdoor: not here, and cannot be downloaded"):

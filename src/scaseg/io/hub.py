@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,12 +27,11 @@ def download(repository: str, *files: str, **options: Any) -> Path:
     from huggingface_hub import constants, snapshot_download
 
     try:
-        found = Path(snapshot_download(repository, **{**options, "local_files_only": True}))
-        if all((found / name).is_file() for name in files) and not options.get("force_download"):
-            return found
-    except FileNotFoundError:  # LocalEntryNotFoundError: not in the cache
-        pass
-    try:
+        with suppress(FileNotFoundError):  # LocalEntryNotFoundError: not in the cache
+            found = Path(snapshot_download(repository, **{**options, "local_files_only": True}))
+            whole = all((found / name).is_file() for name in files)
+            if whole and not options.get("force_download"):
+                return found
         if not options.get("local_files_only"):
             _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
         return Path(snapshot_download(repository, allow_patterns=list(files), **options))

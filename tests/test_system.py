@@ -1,0 +1,56 @@
+"""The machine: device, precision, memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from scaseg import system
+from scaseg.errors import UserError
+from scaseg.system import DEVICES, PRECISIONS, MemoryPeak, autocast, available_memory, choose_device
+
+
+def test_the_device_that_is_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device() == choose_device("cpu") == "cpu"
+    with pytest.raises(UserError, match=r"^--device: cuda is not available here; use cpu"):
+        choose_device("cuda")
+    with pytest.raises(UserError, match=r"^--device: 'gpu'; did you mean cuda\? give one of auto,"):
+        choose_device("gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device() == "cuda"
+    assert DEVICES == ("auto", "cpu", "cuda", "mps")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_activations_have_the_precision_and_weights_keep_theirs(precision):
+    layer = torch.nn.Linear(4, 4)
+    with autocast("cpu", precision):
+        found = layer(torch.ones(1, 4))
+    assert str(found.dtype) == f"torch.{PRECISIONS[precision]}"
+    assert layer.weight.dtype == torch.float32
+
+
+def test_an_unknown_precision():
+    with pytest.raises(UserError, match=r"^precision: 'fp16'; did you mean 16\? give one of 32, b"):
+        autocast("cpu", "fp16")
+
+
+def test_the_peak_is_what_came_on_top():
+    with MemoryPeak() as peak:
+        np.ones(4_000_000).sum()  # 30.5 MiB, and gone
+    if peak.mebibytes is None:
+        pytest.skip("needs Linux's /proc")
+    assert 25 < peak.mebibytes < 60
+
+
+def test_memory_without_proc(monkeypatch):
+    def missing(path, name):
+        raise OSError(path)
+
+    monkeypatch.setattr(system, "_kibibytes", missing)
+    assert available_memory(torch.device("cpu")) > 2**28  # all of it
+    with MemoryPeak() as peak:
+        pass
+    assert peak.mebibytes is None
+    assert available_memory(torch.device("meta")) is None
