@@ -61,6 +61,16 @@ def same_weights(one, other):
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
+def resume_like(run, folder, unbroken, **options):
+    """Resume a run: it must end as the one that was never cut off."""
+    parts = train(run, folder, resume=True, quiet=True, **options)
+    result, whole_folder = unbroken
+    assert same_weights(parts.model, result.model)
+    assert rows(folder) == rows(whole_folder)
+    assert parts.best_epoch == result.best_epoch
+    return parts
+
+
 def at_batches(monkeypatch, places, act):
     """Do something before the training step of each (epoch, batch), once."""
     step, waiting = SegmentationModule.training_step, list(places)
@@ -107,10 +117,7 @@ def test_gradients_that_add_up_are_never_cut_in_two(scenes, whole, tmp_path, mon
     for resume in (False, True):
         with pytest.raises(RuntimeError, match="step"):
             train(run, tmp_path / "run", resume=resume, quiet=True)
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    unbroken, folder = whole(training__accumulate=4)
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(folder)
+    resume_like(run, tmp_path / "run", whole(training__accumulate=4))
 
 
 def test_a_continued_run_reads_only_what_is_left(scenes, tmp_path, monkeypatch):
@@ -139,9 +146,7 @@ def test_dropout_norms_and_an_adaptive_optimizer(scenes, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="epoch 2, step 4"):
         train(run, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run" / "model").exists()
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    resume_like(run, tmp_path / "run", (unbroken, tmp_path / "whole"))
     assert len(json.loads((tmp_path / "run" / "environment.json").read_text())["sessions"]) == 2
 
 
@@ -172,10 +177,7 @@ def test_a_signal_ends_a_run_after_its_step(
     epoch, batch = place
     state = read_state(tmp_path / "run" / LAST)
     assert state["global_step"] == 6 * epoch + (batch + 1 if batch < 5 else 5)
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    unbroken, folder = whole()
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(folder)
+    resume_like(run, tmp_path / "run", whole())
 
 
 def test_a_signal_while_validating(scenes, whole, tmp_path, monkeypatch):
@@ -195,10 +197,7 @@ def test_a_signal_while_validating(scenes, whole, tmp_path, monkeypatch):
     assert stop.value.code == 143
     assert len(judged) == 7
     assert len(rows(tmp_path / "run")) == 1
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    unbroken, folder = whole()
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(folder)
+    resume_like(run, tmp_path / "run", whole())
 
 
 def test_epochs_of_one_step(scenes, tmp_path, monkeypatch):
@@ -210,9 +209,7 @@ def test_epochs_of_one_step(scenes, tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
         train(run, tmp_path / "run", quiet=True)
     assert read_state(tmp_path / "run" / LAST)["global_step"] == 2
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    resume_like(run, tmp_path / "run", (unbroken, tmp_path / "whole"))
 
 
 def test_a_damaged_checkpoint_costs_one_save(scenes, whole, tmp_path, monkeypatch):
@@ -225,9 +222,8 @@ def test_a_damaged_checkpoint_costs_one_save(scenes, whole, tmp_path, monkeypatc
     assert read_state(last.with_name(PREVIOUS))["global_step"] == 8
     last.write_bytes(last.read_bytes()[:-100])
     said = []
-    parts = train(run, tmp_path / "run", resume=True, quiet=True, log=said.append)
+    resume_like(run, tmp_path / "run", whole(), log=said.append)
     assert any("resuming from previous.safetensors" in line for line in said)
-    assert same_weights(parts.model, whole()[0].model)
 
 
 def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_path, monkeypatch):
@@ -237,9 +233,8 @@ def test_a_run_cut_off_before_its_first_save_starts_again(scenes, whole, tmp_pat
         train(run, tmp_path / "run", quiet=True)
     (tmp_path / "run" / ".scaseg-host-1-ab.part").write_bytes(b"what a killed run leaves")
     said = []
-    parts = train(run, tmp_path / "run", resume=True, quiet=True, log=said.append)
+    resume_like(run, tmp_path / "run", whole(), log=said.append)
     assert f"{tmp_path / 'run'}: nothing was saved yet; from the start" in said
-    assert same_weights(parts.model, whole()[0].model)
     assert not list((tmp_path / "run").glob(".scaseg*"))
     assert not list((tmp_path / "run").glob(".lock"))
 
@@ -261,10 +256,7 @@ def test_told_where_batches_are_added_up(
     with pytest.raises(SystemExit):
         train(run, tmp_path / "run", quiet=True)
     assert read_state(tmp_path / "run" / LAST)["global_step"] == step
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    unbroken, folder = whole(training__accumulate=accumulate)
-    assert same_weights(parts.model, unbroken.model)
-    assert rows(tmp_path / "run") == rows(folder)
+    resume_like(run, tmp_path / "run", whole(training__accumulate=accumulate))
 
 
 def test_what_was_held_is_forgotten_when_something_newer_is_saved(scenes, tmp_path, monkeypatch):
@@ -294,8 +286,7 @@ def test_averaged_weights_whose_model_could_not_be_written(scenes, whole, tmp_pa
         patch.setattr("scaseg.training.run._finish", full_disk)
         with pytest.raises(RuntimeError, match="no space left"):
             train(run, tmp_path / "run", quiet=True)
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    assert same_weights(parts.model, whole(data__val="null")[0].model)
+    resume_like(run, tmp_path / "run", whole(data__val="null"))
 
 
 def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatch):
@@ -316,9 +307,7 @@ def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatc
         patch.setattr("scaseg.training.run._finish", full_disk)
         with pytest.raises(RuntimeError, match="no space left"):
             train(run, tmp_path / "run", quiet=True)
-    parts = train(run, tmp_path / "run", resume=True, quiet=True)
-    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
-    assert same_weights(parts.model, unbroken.model)
+    resume_like(run, tmp_path / "run", (unbroken, tmp_path / "whole"))
 
 
 def test_sigterm_before_the_first_step_is_143(scenes, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""A loss that is no number: no step is taken, the files are named, what was saved stays."""
+"""The LightningModule: losses that are no numbers, odd batches, the schedule."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from scaseg.training.checkpoint_io import read_state
-from scaseg.training.module import SegmentationModule
+from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
 from tests.scenes import write_scenes
@@ -134,3 +134,20 @@ def test_a_last_batch_of_one_image(scenes, backbone):
     result = train(run, None, quiet=True)
     assert result.rows[0]["step"] == 2
     assert np.isfinite(result.rows[0]["loss"])
+
+
+@pytest.mark.parametrize(
+    ("step", "factor"),
+    [(0, 1.0), (1, 0.99**0.9), (50, 0.5**0.9), (99, 0.01**0.9), (100, 0.0), (101, 0.0)],
+)
+def test_poly_values(step, factor):
+    assert poly_factor(step, 100, power=0.9) == pytest.approx(factor)
+
+
+def test_a_power_of_zero_is_constant():
+    assert [poly_factor(step, 10, power=0) for step in range(10)] == [1.0] * 10
+
+
+def test_the_rate_rises_first():
+    rates = [poly_factor(step, 100, power=0, warmup=4) for step in range(6)]
+    assert rates == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]

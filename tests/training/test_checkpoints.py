@@ -1,3 +1,5 @@
+"""The best checkpoint, and the averaged weights that it may hold."""
+
 from dataclasses import replace
 
 import pytest
