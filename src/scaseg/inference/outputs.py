@@ -84,8 +84,11 @@ class Outputs:
             to_do, existing = to_do + (not is_there), existing + is_there
             for path in () if overwrite or skip_existing else paths:
                 if path.exists():
-                    remedy = "use --skip-existing to continue, --overwrite to replace it, or "
-                    raise UserError(path, "exists already", f"{remedy}another folder")
+                    remedy = (
+                        "use --skip-existing to continue, --overwrite to replace it, or another "
+                        "folder"
+                    )
+                    raise UserError(path, "exists already", remedy)
         return to_do, existing
 
     def _taken_names(self, file: InputFile) -> list[PurePath]:
