@@ -58,8 +58,7 @@ def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
     folder = find("--model", options.model)  # before Lightning is imported
     if is_builtin(folder) and options.data is None and "data.root" not in options.config_keys:
         raise UserError("--data", "nothing", "give data with the classes of the built-in model")
-    scales = (0.75, 1.0, 1.25) if options.tta else options.scales
-    test_time = read_tta(options, scales, flip=options.flip or options.tta)
+    test_time = read_tta(options)
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
     overrides["data.max_pixels"] = options.max_pixels
     given = {key: str(value) for key, value in overrides.items() if value is not None}

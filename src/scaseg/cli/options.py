@@ -79,16 +79,14 @@ def add_windows(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def read_tta(
-    options: argparse.Namespace, scales: tuple[float, ...], *, flip: bool
-) -> TestTimeAugmentation:
-    """Put test-time augmentation and the options of windows together."""
-    from scaseg.inference.tta import TestTimeAugmentation
+def read_tta(options: argparse.Namespace) -> TestTimeAugmentation:
+    """Read --tta, --scales, --flip and the options of windows."""
+    from scaseg.inference.tta import SCALES, TestTimeAugmentation
 
+    scales = SCALES if options.tta else options.scales
+    windows = (options.window, options.overlap, options.context_scope)
     with as_options():
-        return TestTimeAugmentation(
-            scales, flip, options.window, options.overlap, options.context_scope
-        )
+        return TestTimeAugmentation(scales, options.flip or options.tta, *windows)
 
 
 def find(option: str, folder: str | None) -> Path:
