@@ -25,7 +25,7 @@ from scaseg.metrics import percent
 from scaseg.plots.palette import Palette
 
 PAGE, PICTURE, REPORT_PICTURE = "report.html", "picture.png", "report.png"
-TITLE = "What sand is, the rest of the scene tells"
+TITLE = "The rest of the scene decides what the sand is"
 COLUMNS = ("context", "PPA/aAcc", "CAA/mAcc", "mIoU", "IoU of sand", "parameters", "training")
 LEARNED = 50  # mean IoU of sand below which too little was learned to show anything
 WIDTH = 1500  # pixels of report.png

@@ -26,7 +26,7 @@ class NeuronGrid:
     Three sizes: of the photograph, of the network's input (`fit` may have resized it, edges to
     edges), and of the map. Neuron r lies in the middle of its receptive field, at pixel
     `offset + stride * r` of the input. (The upsampled scores, edges to edges, lie up to half a
-    neuron beside that; a dependency is on what was seen.)
+    neuron beside that; a dependency is on receptive fields.)
     """
 
     image_size: Size
@@ -45,8 +45,8 @@ class NeuronGrid:
 
     def center(self, row: int, column: int) -> tuple[float, float]:
         """Return the pixel (x, y) of the photograph in the middle of a neuron's receptive field."""
-        seen = self.offset + self.stride * np.array([row, column])
-        y, x = (seen + 0.5) * np.divide(self.image_size, self.input_size) - 0.5
+        pixel = self.offset + self.stride * np.array([row, column])
+        y, x = (pixel + 0.5) * np.divide(self.image_size, self.input_size) - 0.5
         return float(x), float(y)
 
     def cell(self, row: int, column: int, size: Size | None = None) -> tuple[slice, slice]:
@@ -74,8 +74,9 @@ class NeuronGrid:
 
     def _positions(self, axis: int, pixels: ArrayLike, length: int) -> NDArray[np.float64]:
         """Map pixels of a picture of the photograph, `length` long, to positions among neurons."""
-        seen = (np.asarray(pixels, np.float64) + 0.5) * (self.input_size[axis] / length) - 0.5
-        return ((seen - self.offset) / self.stride).clip(0, self.map_size[axis] - 1)
+        scale = self.input_size[axis] / length
+        of_input = (np.asarray(pixels, np.float64) + 0.5) * scale - 0.5
+        return ((of_input - self.offset) / self.stride).clip(0, self.map_size[axis] - 1)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from scaseg.errors import UserError
-from scaseg.explanation.maps import MAX_MAPS, DependencyMaps
+from scaseg.explanation.maps import DependencyMaps
 from scaseg.plots.legend import shorten
 
 DPI = 150
+MAX_MAPS = 60
 NEARLY_EVEN = 0.1  # a scale that spans less than this part of the average shows hardly anything
 INK = "#222222"
 GRAY = 128  # a color that no scale has

@@ -21,7 +21,6 @@ from scaseg.models.segmenter import Segmenter
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_MAPS = 60  # in a figure
 ROWS = 256  # of coefficients at a time: their number times that of all neurons is held
 ELSEWHERE = 4  # rows and columns of neurons that a single map is compared with
 # Maps count as one where no more than this share of the context would have to move from one source
@@ -69,7 +68,7 @@ class DependencyMaps:
         return bool(row >= 0 and self.maps[index, row, column] == 0)
 
     def upsample(self, index: int) -> Array:
-        """Resize a map to the photograph, each neuron in the middle of what it sees: (H, W)."""
+        """Resize a map to the photograph (H, W); see `NeuronGrid`."""
         return self.grid.upsample(self.maps[index])
 
     def similarity_note(self) -> str:
@@ -92,7 +91,7 @@ class DependencyMaps:
 
         In an npz file: maps (P, h, w), neurons (P, 2) row and column, points (P, 2) x and y (NaN
         where a map is not that of a point), names (P,), average, centres_x (w,) and centres_y
-        (h,), the pixels in the middle of what each neuron sees, and regions (P, h, w) of classes.
+        (h,), the pixels in the middle of receptive fields, and regions (P, h, w) of classes.
         """
         if (format or Path(path).suffix.lower().lstrip(".")) != "npz":
             from scaseg.plots.figures import save_figure

@@ -1,7 +1,7 @@
 """Whether decisions depend on what dependency maps point to.
 
-For a neuron and the class it decided for: the sources with the largest coefficients are taken out
-of everybody's context until they hold a given part of the map, and the probability of the class is
+For a neuron and its class: the sources with the largest coefficients are taken out of every
+neuron's context until they hold a given part of the map, and the probability of the class is
 computed again at that neuron. Then as many others, drawn at random. Their own features stay: only
 the context loses them, not the feature map that the head reads. If maps are faithful, the sources
 that they point to cost more than as many others.
@@ -142,7 +142,7 @@ def strongest_sources(row: Tensor, own: int, mass: float, generator: torch.Gener
 
 
 def _probabilities(features: ContextFeatures, kept: Tensor) -> Tensor:
-    """Probabilities (B, classes, n) where only the sources `kept` (B, n) are anybody's context."""
+    """Probabilities (B, classes, n) where only the sources `kept` (B, n) are context."""
     context = features.context
     batch = features.features.expand(len(kept), -1, -1, -1)
     # not context(x, mask=...): that would take the neurons out of the map too

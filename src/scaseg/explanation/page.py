@@ -106,9 +106,9 @@ def _draw_row(
     assert found.maps is not None
     column, row = found.center
     labels = (found.truth, found.first, found.second)
-    truth, *said = (shorten(classes[one[row, column]], LETTERS) for one in labels)
+    truth, *answers = (shorten(classes[one[row, column]], LETTERS) for one in labels)
     titles = [shorten(found.name, 40), f"truth: {truth}"]
-    for name, own, accuracy in zip(names, said, found.accuracies(), strict=True):
+    for name, own, accuracy in zip(names, answers, found.accuracies(), strict=True):
         titles.append(f"{name}: {own}  ({100 * accuracy:.1f} % right)")
     titles.append(f"what {names[1]} depends on")
     for axes, title in zip(panels, titles, strict=True):
@@ -130,7 +130,7 @@ def _draw_row(
 
 
 def _circle(axes: Axes, found: Disagreement) -> None:
-    """As large as the region would be, were it round; large enough to be seen, not to hide all."""
+    """Draw a circle of the region's area, within limits: visible, and not hiding all."""
     height, width = found.image.shape[:2]
     least, most = 0.05 * max(height, width), 0.25 * min(height, width)
     radius = max(least, min(most, float(np.sqrt(found.region.sum() / np.pi))))

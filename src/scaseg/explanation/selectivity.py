@@ -8,8 +8,8 @@ neurons drawn at random and then over photographs:
 - *rank_correlation*: do different neurons rank the sources in the same order? Spearman's
   correlation between the maps of two neurons, both of their own entries left out of both maps.
   With the paper's predictor (`pair_channels=1`) the coefficient phi(s_i + t_j) is monotone in t_j,
-  so all neurons rank alike and this is 1, however much the image says: static attention. It falls
-  short of 1 only by ties: where phi saturates, sources that one neuron tells apart are equal for
+  so all neurons rank alike and this is 1, whatever the image: static attention. It falls
+  short of 1 only by ties: where phi saturates, sources that differ for one neuron are equal for
   another. (With phi = identity a row whose sum is negative is turned round, and gives -1.) Two even
   maps are the same and count as 1. Near 0: each neuron has an order of its own.
 - *difference*: how much do they differ all the same? Half the sum of |differences| between the
