@@ -13,7 +13,8 @@ import scaseg
 from scaseg.config.recipe import load_recipe
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.inference.tta import predict_scores
-from scaseg.training.evaluation import evaluate, trained_on
+from scaseg.models.labels import trained_on
+from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
 from tests.scenes import CLASSES, write_scenes
 from tests.training import quick
@@ -213,7 +214,7 @@ def test_what_classes_weigh_reaches_the_loss(scenes):
 
 def test_the_best_model_is_the_averaged_one_and_knows_its_data(scenes, tmp_path):
     """Its label map and size go with it, also before the run is finished."""
-    from scaseg.training.evaluation import data_config
+    from scaseg.models.labels import data_config
 
     run = settings(
         scenes, training__epochs=2, training__ema=0.5, data__label_map="{0: 2, 2: 0}",

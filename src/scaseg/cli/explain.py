@@ -113,13 +113,13 @@ def _compare(options: argparse.Namespace, kind: str) -> list[str]:
 def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
     """Open the split to search, its labels read as in the model's training."""
     from scaseg.data.splits import evaluation_split
-    from scaseg.training.evaluation import check_dataset, data_config, trained_on
+    from scaseg.models.labels import check_classes, data_config, trained_on
 
     config = data_config(model, options.data)
     if options.max_pixels is not None:
         config = replace(config, max_pixels=options.max_pixels)
     dataset, description = evaluation_split(config, options.split, trained_on=trained_on(model))
-    check_dataset(model, dataset, "none")
+    check_classes(model, dataset)
     print_notes([f"{len(dataset)} photographs: {description}"], quiet=options.quiet)
     return dataset
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,18 +13,18 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import LambdaCallback
 
 from scaseg.config.recipe import load_recipe
-from scaseg.config.run import DataConfig, MachineConfig, TrainingConfig
+from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.paired import PairedDataset
-from scaseg.data.sample import IGNORE
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.lock import folder_lock
-from scaseg.io.model_folder import CONFIG, find_model, model_notes
+from scaseg.io.model_folder import find_model, model_notes
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
+from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.figures import write_evaluation
 from scaseg.progress import Progress, progress_bar
@@ -35,8 +34,6 @@ from scaseg.training.module import SegmentationModule
 from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
 
 Check = Literal["all", "quick", "none"]
-MOST_SETTINGS = 300  # characters of settings in a message
-MOST_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def evaluate(
         choose_accelerator(machine)
         dataset, description = evaluation_split(run.data, split, trained_on=trained_on(model))
         notes.append(f"{len(dataset)} photographs: {description}")
-    if (note := _unnamed_classes(model, dataset)) is not None:
+    if (note := unnamed_classes(model, dataset)) is not None:
         notes.append(f"note: {note}")
     # an `out` that cannot be written is refused now, not after the work
     with nullcontext() if out is None or not is_rank_zero() else folder_lock(Path(out)):
@@ -132,7 +129,7 @@ def check_dataset(
     check: "all" reads every file (unless that has been done before), "quick" headers and a few
     label maps, "none" only compares classes. The model's classes hold where the data name none.
     """
-    _check_classes(model, dataset)
+    check_classes(model, dataset)
     if isinstance(dataset, PairedDataset) and check == "quick":
         quick_check(dataset, masks=False)
     elif isinstance(dataset, PairedDataset) and check == "all":
@@ -165,75 +162,6 @@ def _count(
             model.to(device)
     assert module.scores is not None
     return Evaluation(module.scores, module.confusion, len(dataset), model.config.classes)
-
-
-def data_config(model: Segmenter, root: str | None = None) -> DataConfig:
-    """Return how the labels of a model's training were read, for data at `root` (None: there)."""
-    with located(f"--model: {CONFIG}"):
-        config = model.config.trained_on()
-    return replace(config, root=root if root is not None else config.root)
-
-
-def trained_on(model: Segmenter) -> str | None:
-    """Return the folder of the images that a model was trained on; None where it is unknown."""
-    config = data_config(model)
-    return "generated scenes" if config.is_generated else config.root  # the former: no folder
-
-
-def _unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | None:
-    """Say which classes the labels of data that name none are taken for.
-
-    None where that is no news: the data name some, are those of the training, or the model's own
-    classes have only numbers.
-    """
-    root, trained, own = dataset.root, trained_on(model), model.config.classes
-    if dataset.classes is not None or root is None:
-        return None
-    if trained is not None and Path(trained).absolute() == root.absolute():
-        return None
-    if own == tuple(f"class {index}" for index in range(len(own))):
-        return None
-    names = ", ".join(own if len(own) <= MOST_NAMES else (*own[:MOST_NAMES], "..."))
-    return f"{root} names no classes: its labels 0 to {len(own) - 1} are taken for {names}"
-
-
-def _check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
-    """Refuse data whose classes are others, or in another order: every number would be wrong."""
-    own, theirs = model.config.classes, dataset.classes
-    if theirs is None:
-        dataset.classes = own
-    elif theirs != own:
-        pairs = zip([*own, *("",) * len(theirs)], [*theirs, *("",) * len(own)], strict=False)
-        index, (mine, other) = next((i, pair) for i, pair in enumerate(pairs) if len(set(pair)) > 1)
-        counts = f"{len(theirs)} and {len(own)} classes"
-        plain = (  # the values on disk are the classes, so that a label map can name them
-            isinstance(dataset, PairedDataset)
-            and not dataset.label_map
-            and not dataset.reduce_zero_label
-            and dataset.ignore_index == IGNORE
-        )
-        raise UserError(
-            str(dataset.root),
-            f"class {index} is {other!r}, the model's is {mine!r} ({counts})",
-            "give data with the model's classes in their order, or map theirs: "
-            f"{_mapping(theirs, own, plain=plain)}",
-        )
-
-
-def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = True) -> str:
-    r"""Return settings that read other data as a model's classes: those of equal names at least.
-
-    >>> _mapping(("road", "car"), ("sky", "road"))
-    '--data.classes \'["sky", "road"]\' --data.label_map \'{0: 1, 1: 255}\' (255: does not count)'
-    """
-    places = {name.casefold(): index for index, name in enumerate(own)}
-    values = str({i: places.get(name.casefold(), IGNORE) for i, name in enumerate(theirs)})
-    classes = json.dumps(own, ensure_ascii=False)
-    if len(classes) + len(values) > MOST_SETTINGS:
-        classes, plain = "[...]", False
-    if not plain:
-        values = "{value: class, ...}"
-    return f"--data.classes '{classes}' --data.label_map '{values}' ({IGNORE}: does not count)"
 
 
 def _number(value: float) -> float | None:

@@ -6,6 +6,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def train(
         raise UserError("overrides", "come with a recipe", "use dataclasses.replace instead")
     if log is None:
         log = _discard if quiet else _to_stderr
-    writes = folder is not None and is_rank_zero()
+    own = folder if is_rank_zero() else None  # that this process writes into
     session = _Session(
         run=run,
         folder=folder,
@@ -142,19 +143,17 @@ def train(
         transforms=build_transforms(run.augment) if transforms is None else transforms,
     )
     try:
-        if folder is None or not writes:
-            return session.train()
-        if folder.exists() and not folder.is_dir():
-            raise UserError("--out", f"{folder} is a file", "give a folder")
-        with folder_lock(folder):
-            if not resume:
-                check_run_folder(folder, overwrite=overwrite)  # before anything is written or read
+        if own is not None and own.exists() and not own.is_dir():
+            raise UserError("--out", f"{own} is a file", "give a folder")
+        with nullcontext() if own is None else folder_lock(own):
+            if own is not None and not resume:
+                check_run_folder(own, overwrite=overwrite)  # before anything is written or read
             return session.train()
     except WorkError as error:
         raise _with_traceback(error, folder) from error
     except (KeyboardInterrupt, TerminatedError):
-        if folder is not None and writes and has_state(folder / LAST):
-            _to_stderr(f"saved; continue with: scaseg train --resume --out {folder}")
+        if own is not None and has_state(own / LAST):
+            _to_stderr(f"saved; continue with: scaseg train --resume --out {own}")
         raise
 
 
@@ -215,7 +214,7 @@ class _Session:
         table = MetricsTable(folder, quiet=self.quiet)
         ema = None if run.training.ema is None else EMA(decay=run.training.ema)
         best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
-        callbacks = [table, ema, best, *self._stopping(data, files)]
+        callbacks = [table, ema, best, *self._checkpointing(data, files)]
         with quiet_lightning():
             trainer = build_trainer(
                 run.machine,
@@ -261,7 +260,7 @@ class _Session:
         mean, std, seed = model.config.mean, model.config.std, self.run.training.seed
         return TrainingDataset(samples, self.transforms, mean=mean, std=std, seed=seed)
 
-    def _stopping(self, data: TrainingData, files: StateFiles) -> Iterator[Callback]:
+    def _checkpointing(self, data: TrainingData, files: StateFiles) -> Iterator[Callback]:
         config = self.run.training
         if data.val is not None and config.early_stop is not None:
             # not at the end of the training epoch: the state that is saved there must know of it

@@ -45,8 +45,6 @@ OURS |= {"checkpoints", "model", "cache", "tensorboard", "csv"}
 
 def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
     """Return the names in a folder for a new run; UserError where something would be lost."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError("--out", f"{folder} is a file", "give a folder")
     names = sorted(_contents(folder)) if folder.is_dir() else []
     if names and not overwrite:
         what = "a run" if RECIPE in names else "files"
