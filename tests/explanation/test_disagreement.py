@@ -29,6 +29,9 @@ def test_the_largest_region_touches_by_sides():
     expected[:4, :3] = False
     np.testing.assert_array_equal(found, expected)
     assert found.sum() == 15
+    corners = np.eye(5, dtype=bool)
+    corners[0, 1] = True
+    assert largest_region(corners).sum() == 3  # the others touch by corners
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1)])
