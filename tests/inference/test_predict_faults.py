@@ -83,7 +83,7 @@ def test_nothing_but_bad_files_left_to_do(photos, model, tmp_path, capsys):
 def test_a_photograph_that_cannot_fit_is_told_of_windows(
     photos, model, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("scaseg.inference.predict_folder.available_memory", lambda device: 1000)
+    monkeypatch.setattr("scaseg.system.available_memory", lambda device: 1000)
     said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out")
     assert "41 x 30 pixels take about" in said
     assert "use --window 512" in said
@@ -157,7 +157,7 @@ def test_kill_and_restart(model, tmp_path):
     """Killed and started again, it ends with every file, none torn and none made twice."""
     photos, out = tmp_path / "photos", tmp_path / "out"
     photos.mkdir()
-    for index in range(40):
+    for index in range(80):
         Image.fromarray(picture(16, 24, seed=index)).save(photos / f"{index:02}.png")
     command = [
         *(sys.executable, "-m", "scaseg.cli", "predict", str(photos), "--model", model),
@@ -174,7 +174,7 @@ def test_kill_and_restart(model, tmp_path):
         json.loads(path.with_suffix(".json").read_text())  # where the PNG is, all is
     before = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
     subprocess.run(command, check=True)
-    assert written(out) == sorted(f"{i:02}{s}" for i in range(40) for s in (".json", ".png"))
+    assert written(out) == sorted(f"{i:02}{s}" for i in range(80) for s in (".json", ".png"))
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg import system
 from scaseg.data.decode.image import image_size, read_image
 from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.inputs import InputFile, Inputs
@@ -22,14 +23,7 @@ from scaseg.inference.outputs import LABELS, SCORES, Outputs, Provenance, ScoreF
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.paths import check_folder, not_writable
-from scaseg.system import (
-    Precision,
-    autocast,
-    available_memory,
-    choose_device,
-    in_words,
-    usable_cores,
-)
+from scaseg.system import Precision
 
 if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
     from torch import Tensor
@@ -112,12 +106,12 @@ def predict_folder(
     from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
     from scaseg.models.build import read_model
 
-    device = choose_device(device)
+    device = system.choose_device(device)
     scales = SCALES if tta else (1.0,)
     with as_options():
         augmentation = TestTimeAugmentation(scales, tta, window, overlap, context_scope)
         batch_size = usual_batch_size(batch_size, device)
-        autocast(device, precision)
+        system.autocast(device, precision)
     made_by: dict[str, Any] = {"--tta": tta, "--precision": precision}
     if window is not None:
         made_by |= {"--window": window, "--overlap": augmentation.overlap}
@@ -132,7 +126,7 @@ def predict_folder(
     def readable() -> Iterator[tuple[InputFile, NDArray[np.uint8]]]:
         nonlocal is_mixed
         to_do = (file for file in inputs if not (skip_existing and outputs.exists(file.name)))
-        threads = workers or min(4, usable_cores())
+        threads = workers or min(4, system.usable_cores())
         for file, pixels in _read_ahead(to_do, total, threads, max_pixels):
             try:
                 if isinstance(pixels, UserError):
@@ -278,11 +272,10 @@ def _check_memory(
     if tta.needs_windows(resized):
         return
     needed = PASS_BYTES * resized[0] * resized[1]
-    free = available_memory(next(model.parameters()).device)
+    free = system.available_memory(next(model.parameters()).device)
     if free is not None and needed > free:
-        raise UserError(
-            file.path,
-            f"{size[1]} x {size[0]} pixels take about {in_words(needed)} in one pass, and "
-            f"{in_words(free)} are free",
-            "use --window 512",
+        taken, there = system.in_words(needed), system.in_words(free)
+        problem = (
+            f"{size[1]} x {size[0]} pixels take about {taken} in one pass, and {there} are free"
         )
+        raise UserError(file.path, problem, "use --window 512")
