@@ -152,24 +152,20 @@ def _build_context(config: ModelConfig, in_channels: int) -> nn.Module:
 
     One recipe serves a comparison of contexts: its options concern some of them.
     """
-    own, known = _options(CONTEXTS[config.context]), list[str]()
-    for kind in CONTEXTS.values():
-        known += [name for name in _options(kind) if name not in known]
-    for name in config.context_options:
-        if name not in known:
-            raise UserError(
-                f"context_options.{name}", "unknown key", f"give some of {', '.join(known)}"
-            )
-    options = {name: value for name, value in config.context_options.items() if name in own}
+    names = {  # of the options: everything after in_channels and out_channels
+        context: list(signature(kind).parameters)[2:] for context, kind in CONTEXTS.items()
+    }
+    known = dict.fromkeys(name for options in names.values() for name in options)
     with located("context_options", "."):
+        for name in config.context_options:
+            if name not in known:
+                raise UserError(name, "unknown key", f"give some of {', '.join(known)}")
+        options = {
+            name: value
+            for name, value in config.context_options.items()
+            if name in names[config.context]
+        }
         try:
             return CONTEXTS[config.context](in_channels, **options)
-        except TypeError as fault:  # a list where one word belongs
-            raise UserError("", str(fault), "see scaseg.SelectiveContext") from fault
-
-
-def _options(kind: type[nn.Module]) -> list[str]:
-    """The names of the options that a context takes."""
-    return [
-        name for name in signature(kind).parameters if name not in ("in_channels", "out_channels")
-    ]
+        except TypeError as error:  # a list where one word belongs
+            raise UserError("", str(error), "see scaseg.SelectiveContext") from error

@@ -1,9 +1,9 @@
-"""Keeping padding what it is for a single image: zeros beyond the edge, at every layer.
+"""Padding that stays what it is for a single image: zeros beyond the edge, at every layer.
 
 A padded batch must give what single images give. A convolution pads a single image with zeros;
-in a batch the pixels beyond a smaller image become something else after the first bias. So they
-are set back to zero wherever a layer may have filled them, and batch norms leave them out of their
-statistics.
+in a batch the pixels beyond a smaller image, which lie to the right and below, become something
+else after the first bias. So they are set back to zero wherever a layer may have filled them, and
+batch norms leave them out of their statistics.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ def keep_real(x: Tensor, real: Tensor | None) -> Tensor:
 
 
 def pooled(real: Tensor | None) -> Tensor | None:
-    """What a 2x2 pool leaves: windows wholly inside the image, as for a single image."""
-    if real is None:
-        return None
-    height, width = real.shape[-2] // 2 * 2, real.shape[-1] // 2 * 2
-    real = real[:, :height, :width]
-    return real[:, ::2, ::2] & real[:, 1::2, ::2] & real[:, ::2, 1::2] & real[:, 1::2, 1::2]
+    """What a 2x2 pool leaves: windows whose last pixel, and so every pixel, is in the image."""
+    return None if real is None else real[:, 1::2, 1::2]
 
 
 def strided(real: Tensor | None) -> Tensor | None:
