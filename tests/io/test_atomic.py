@@ -1,0 +1,41 @@
+"""Whole files: what is there stays until the next one is finished."""
+
+import json
+
+import pytest
+
+from scaseg.io.atomic import LEFTOVER, remove_leftovers, whole_file, write_json, write_text
+
+
+def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+
+    def killed():
+        with whole_file(tmp_path / "a.txt") as temporary:
+            temporary.write_text("ne")
+            assert temporary.parent == tmp_path
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        killed()
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"höhe": [1, 2.5]}, '{\n  "höhe": [\n    1,\n    2.5\n  ]\n}\n'),
+        ("\udcff.jpg", '"\\udcff.jpg"\n'),  # a name on disk that is not UTF-8
+    ],
+)
+def test_json_is_readable_and_always_utf8(value, text, tmp_path):
+    write_json(tmp_path / "a.json", value)
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == text
+    assert json.loads(text) == value
+
+
+def test_only_what_a_killed_run_left_is_removed(tmp_path):
+    for name in (f"{LEFTOVER}host-1-ab.part", f"{LEFTOVER}prepare.json", "a.part"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{LEFTOVER}prepare.json", "a.part"}
