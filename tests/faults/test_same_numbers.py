@@ -5,13 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 
+import scaseg
 from scaseg.cli import main
 from scaseg.io.tensors import read_tensors, write_tensors
 from tests.faults.catalogue import LIGHT
@@ -19,53 +18,74 @@ from tests.faults.catalogue import LIGHT
 ROOT = Path(__file__).parents[2]
 
 
+# evaluates one list after the other; Lightning starts the other processes with the same script
+SCRIPT = """
+import json, sys
+import scaseg
+from scaseg.training.distributed import is_rank_zero
+
+model, data, processes, *splits = sys.argv[1:]
+machine = {"machine.device": "cpu", "machine.workers": "0", "machine.devices": processes}
+for split in splits:
+    found = scaseg.evaluate(model, data, split=split, overrides=machine, quiet=True)
+    if is_rank_zero():
+        print(json.dumps(found.to_dict()))
+"""
+
+
 @pytest.fixture(scope="module")
-def judged(built_world):
-    """What 2 and 3 processes print of 7 photographs and of 2, side by side, and what one does."""
+def evaluated(built_world, tmp_path_factory):
+    """What 1, 2 (by command) and 3 processes (from Python) find on 7 images, and 1 and 3 on 2."""
     lists = {"seven": range(7), "two": range(2)}
     for name, chosen in lists.items():
         lines = [f"scene{index:02}" for index in chosen]
         (built_world / "data" / f"{name}.txt").write_text("\n".join(lines))
-    model = ("--model", built_world / "model", "--data", built_world / "data")
-    command = ["evaluate", *map(str, model), "--json", "--device", "cpu", "--workers", "0"]
-    python = (sys.executable, "-m", "scaseg.cli")
+    script = tmp_path_factory.mktemp("script") / "evaluate.py"
+    script.write_text(SCRIPT)
+    model, data = built_world / "model", built_world / "data"
+    where = ("--model", model, "--data", data, "--split", "seven", "--device", "cpu")
+    commands = {
+        2: ("-m", "scaseg.cli", "evaluate", *where, "--workers", "0", "--devices", "2", "--json"),
+        3: (script, model, data, "3", "seven", "two"),
+    }
+    splits = {2: ["seven"], 3: ["seven", "two"]}
     started = {
-        (name, processes): subprocess.Popen(
-            [*python, *command, "--split", name, "--devices", str(processes)],
+        processes: subprocess.Popen(
+            [sys.executable, *map(str, command)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        for name, processes in (("seven", 2), ("seven", 3), ("two", 3))
+        for processes, command in commands.items()
     }
     found = {}
     for name in lists:  # in this process, meanwhile
-        printed = StringIO()
-        with redirect_stdout(printed):
-            main([*command, "--split", name])
-        found[name, 1] = json.loads(printed.getvalue())
-    for key, process in started.items():
+        machine = {"machine.device": "cpu", "machine.workers": "0"}
+        alone = scaseg.evaluate(model, data, split=name, overrides=machine, quiet=True)
+        found[name, 1] = alone.to_dict()
+    for processes, process in started.items():
         printed, said = process.communicate(timeout=240)
         assert process.returncode == 0, said
-        found[key] = json.loads(printed)
+        for name, line in zip(splits[processes], printed.splitlines(), strict=True):
+            found[name, processes] = json.loads(line)
     return found
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_an_indivisible_data_set(judged, processes):
-    """7 photographs: every field is exactly what one process counts."""
-    alone = judged["seven", 1]
+def test_an_indivisible_data_set(evaluated, processes):
+    """7 images: every field is exactly what one process counts."""
+    alone = evaluated["seven", 1]
     assert alone["images"] == 7
     assert 0 < alone["mIoU"] < 100
-    assert judged["seven", processes] == alone
+    assert evaluated["seven", processes] == alone
 
 
-def test_fewer_photographs_than_processes(judged):
-    assert judged["two", 1]["images"] == 2
-    assert judged["two", 3] == judged["two", 1]
-    assert judged["two", 1] != judged["seven", 1]
+def test_fewer_photographs_than_processes(evaluated):
+    assert evaluated["two", 1]["images"] == 2
+    assert evaluated["two", 3] == evaluated["two", 1]
+    assert evaluated["two", 1] != evaluated["seven", 1]
 
 
 def test_the_same_seed_gives_the_same_file(built_world, tmp_path):

@@ -54,10 +54,6 @@ class BestCheckpoint(Callback):
             if saved is not None:
                 self.best, self.epoch = saved["mIoU"], saved["epoch"]
 
-    @property
-    def state_key(self) -> str:
-        return "KeepBest"  # in states on disk, whatever the class is called
-
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "epoch": self.epoch}
 
@@ -82,10 +78,6 @@ class LastCheckpoint(Callback):
         self.signals = Signals()
         self._saved_at = time.monotonic()
         self._is_over = False
-
-    @property
-    def state_key(self) -> str:
-        return "KeepLast"  # in states on disk, whatever the class is called
 
     def state_dict(self) -> dict[str, Any]:
         return {"over": self._is_over}
