@@ -20,7 +20,7 @@ from scaseg.explanation.maps import DependencyMaps
 from scaseg.explanation.occlusion import Occlusion
 from scaseg.explanation.page import draw_disagreements
 from scaseg.explanation.selectivity import Mean, Selectivity
-from scaseg.io.atomic import write_text
+from scaseg.io.atomic import whole_file, write_text
 from scaseg.metrics import percent
 from scaseg.plots.palette import Palette
 
@@ -74,7 +74,8 @@ def write_report(findings: Findings, folder: Path) -> None:
     maps, found = _png(findings.maps.figure(width=13)), findings.disagreements
     page = (found, findings.classes, findings.palette)
     pictures = [_png(draw_disagreements(*page, names=findings.names))] if found else []
-    (folder / PICTURE).write_bytes([*pictures, maps][0])
+    with whole_file(folder / PICTURE) as temporary:
+        temporary.write_bytes([*pictures, maps][0])
     template = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
     filled = template.substitute(
         title=TITLE,
@@ -89,7 +90,8 @@ def write_report(findings: Findings, folder: Path) -> None:
         seconds=f"{findings.seconds:.0f}",
     )
     write_text(folder / PAGE, filled)
-    _stack([_png(_header(findings)), *pictures, maps]).save(folder / REPORT_PICTURE)
+    with whole_file(folder / REPORT_PICTURE) as temporary:
+        _stack([_png(_header(findings)), *pictures, maps]).save(temporary, format="PNG")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

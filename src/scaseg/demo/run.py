@@ -25,7 +25,7 @@ from scaseg.explanation.disagreement import largest_disagreements
 from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
-from scaseg.io.atomic import write_json
+from scaseg.io.atomic import whole_file, write_json
 from scaseg.io.paths import not_writable
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
@@ -125,7 +125,8 @@ def _predict(model: Segmenter, folder: Path) -> None:
     samples = [test[index] for index in range(PREDICTED)]
     found = model.predict([sample.image for sample in samples])
     for sample, segmentation in zip(samples, found, strict=True):
-        Image.fromarray(sample.image).save(scenes / f"{sample.name}.png")
+        with whole_file(scenes / f"{sample.name}.png") as temporary:
+            Image.fromarray(sample.image).save(temporary, format="PNG")
         segmentation.save(predictions / f"{sample.name}.png")
 
 

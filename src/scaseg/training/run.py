@@ -20,6 +20,7 @@ from scaseg.data.build import build_transforms
 from scaseg.data.loading import Samples, TrainingDataset
 from scaseg.data.transforms import Transform
 from scaseg.errors import UserError, WorkError
+from scaseg.io.atomic import write_text
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import CONFIG
 from scaseg.io.table import Row, read_rows
@@ -297,7 +298,7 @@ def _with_traceback(error: WorkError, folder: Path | None) -> WorkError:
         return error
     path = folder / TRACEBACK
     try:
-        path.write_text(traceback.format_exc(), encoding="utf-8")
+        write_text(path, traceback.format_exc())
     except OSError:  # a full disk must not hide what went wrong
         return error
     remedy = f"{error.remedy}; " if error.remedy else ""
