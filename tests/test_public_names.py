@@ -22,6 +22,9 @@ def test_the_list():
         "explain",
         "predict",
         "predict_folder",
+        "compare",
+        "UserError",
+        "WorkError",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
 

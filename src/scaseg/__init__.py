@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from scaseg.comparison.compare import compare as compare
+    from scaseg.errors import UserError as UserError
+    from scaseg.errors import WorkError as WorkError
     from scaseg.explanation.maps import explain as explain
     from scaseg.inference.predict import predict as predict
     from scaseg.inference.predict_folder import predict_folder as predict_folder
@@ -38,8 +41,11 @@ _HOME = {
     "Segmentation": "scaseg.inference.segmentation",
     "Segmenter": "scaseg.models.segmenter",
     "SelectiveContext": "scaseg.nn.selective_context",
+    "UserError": "scaseg.errors",
+    "WorkError": "scaseg.errors",
     "aggregate": "scaseg.ops.dispatch",
     "choose_backend": "scaseg.ops.dispatch",
+    "compare": "scaseg.comparison.compare",
     "create_model": "scaseg.models.build",
     "evaluate": "scaseg.training.evaluation",
     "explain": "scaseg.explanation.maps",
@@ -67,9 +73,12 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "Segmentation",
     "train",
     "evaluate",
-    "explain",
     "predict",
     "predict_folder",
+    "explain",
+    "compare",
+    "UserError",
+    "WorkError",
 ]
 
 
