@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from scaseg import __version__
 from scaseg.cli.bench import add_bench
 from scaseg.cli.compare import add_compare
 from scaseg.cli.data import add_data
@@ -20,6 +19,7 @@ from scaseg.cli.recipes import add_recipes
 from scaseg.cli.settings import check_keys, split_keys
 from scaseg.cli.train import add_train
 from scaseg.errors import UserError, WorkError, one_line
+from scaseg.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

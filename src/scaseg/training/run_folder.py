@@ -24,7 +24,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import scaseg
 from scaseg.config.recipe import save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
@@ -34,6 +33,7 @@ from scaseg.io.model_folder import BEST as BEST
 from scaseg.io.model_folder import MODEL as MODEL
 from scaseg.io.model_folder import RECIPE as RECIPE
 from scaseg.io.paths import not_writable
+from scaseg.version import __version__
 
 ENVIRONMENT, PIXELS, TRACEBACK = "environment.json", "class_pixels.json", "traceback.txt"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
@@ -110,7 +110,7 @@ def record_session(folder: Path) -> None:
     session = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
-        "scaseg": scaseg.__version__,
+        "scaseg": __version__,
         "python": platform.python_version(),
         "packages": versions,
         "platform": platform.platform(),
