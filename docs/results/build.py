@@ -21,22 +21,22 @@ from making.marks import Page, filled
 from making.pictures import draw_pictures, stale_pictures
 from making.studies import Study, find_studies
 
-from scaseg.comparison.maps import maps_table
 from scaseg.comparison.tables import CSV_TABLE, TABLE, write_tables
+from scaseg.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
-    """Write everything, or only look; exit code 1 where something differs or cannot be made."""
+    """Write everything, or check it; exit code 1 where something differs or cannot be made."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing, name what differs")
     check = parser.parse_args(arguments).check
     try:
         studies = find_studies(root / "docs" / "results")
         texts = dict(made_texts(root, studies))
-    except ValueError as fault:
-        sys.exit(f"error: {fault}")
+    except UserError as error:
+        sys.exit(f"error: {error}")
     if not check:
         for study in studies.values():
             draw_pictures(study)
@@ -57,7 +57,7 @@ def made_texts(root: Path, studies: dict[str, Study]) -> Iterator[tuple[Path, st
     """Every table, and every page that has marks, as the CSVs give it."""
     for study in studies.values():
         with tempfile.TemporaryDirectory() as place:
-            write_tables(study.summaries, Path(place), maps_table(study.rows, study.names))
+            write_tables(study.summaries, study.rows, Path(place))
             for name in (TABLE, CSV_TABLE):
                 yield study.folder / name, (Path(place) / name).read_bytes().decode()
     for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):

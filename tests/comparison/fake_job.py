@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 SAYS = "began", "ended", "stopped"
-# as in training/compared_maps.py, whose import would take seconds
+# as in comparison/statistics.py, whose import would take seconds
 MEASURES = ("entropy", "rank_correlation", "difference", "same_class", "same_class_if_even")
 MEASURES += ("occlusion_pointed", "occlusion_random")
 

@@ -6,15 +6,16 @@ import pytest
 
 from scaseg.cli import main
 from scaseg.comparison.jobs import parse_variant
-from scaseg.comparison.maps import MEASURES
+from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
 from scaseg.io.table import read_rows, write_rows
 from tests.scenes import write_scenes
 
+MEASURES = (*SELECTIVITY, *OCCLUSION)
 LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--jobs", "2")
 
 
 def test_variants_have_options_of_their_own():
-    assert parse_variant("sca:pair_channels=4:activation=exp")[1:] == (
+    assert parse_variant("sca:pair_channels=4:activation=exp") == (
         "sca",
         {"pair_channels": 4, "activation": "exp"},
     )

@@ -15,7 +15,9 @@ import pytest
 
 from scaseg.cli import main
 from scaseg.comparison import queue
-from scaseg.comparison.jobs import Job, Variant
+from scaseg.comparison.jobs import Job
+from scaseg.comparison.results import Results
+from scaseg.config.run import RunConfig
 from scaseg.io.lock import folder_lock
 from scaseg.io.table import read_rows, write_rows
 from tests.comparison.queues import ROOT, keys, read_diary
@@ -116,31 +118,32 @@ def test_what_is_kept_stays_whatever_is_kept_later(compare):
     assert "--split: none, seed 1 was evaluated on the split test, not the split val; its" in err
 
 
-def test_nothing_is_started_that_would_not_end_in_time():
-    jobs = [Job(Variant("none", "none", {}), seed, None) for seed in range(3)]
-    started = []
+class EmptyJobs(queue.Queue):
+    """A queue whose jobs are done as soon as they are started."""
 
-    def start(job):
-        started.append(job.seed)
+    def start(self, job):
+        place = job.run_folder(self.results.folder)
+        place.mkdir(parents=True)
+        (place / "result.json").write_text(json.dumps({**job._asdict(), "mIoU": 50}))
         return subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
 
-    long = {0: 1.0, 1: 50.0, 2: 2.0}
-    work = queue.Queue(
-        start=start,
-        finish=lambda job: True,
-        error_of=lambda job, code: "",
-        estimate=lambda job: long[job.seed],
-        on_end=lambda *_: None,
-        parallel=2,
-        deadline=time.monotonic() + 10,
-    )
-    outcome = work.run(jobs)
-    assert started == [0, 2]
-    assert outcome.remaining == [jobs[1]]
-    assert outcome.finished == [jobs[0], jobs[2]]
+
+def test_nothing_is_started_that_would_not_end_in_time(tmp_path):
+    """Estimated by the job's own variant, with as many side by side."""
+    results = Results(tmp_path)
+    for variant, seconds in (("none", 1.0), ("sca", 50.0), ("dot", 2.0)):
+        row = {"variant": variant, "seed": 0, "fold": None, "seconds": seconds, "side_by_side": 2}
+        results.rows[Job.of_row(row)] = row
+    work = EmptyJobs(RunConfig(), results, parallel=2, deadline=time.monotonic() + 10)
+    work.work([Job(variant, 1) for variant in ("none", "sca", "dot")])
+    assert set(results.rows) - {Job(variant, 0) for variant in ("none", "sca", "dot")} == {
+        Job("none", 1),
+        Job("dot", 1),
+    }
+    assert (work.waiting, work.failed) == ([Job("sca", 1)], {})
 
 
-def test_one_that_does_not_stop_is_killed(monkeypatch):
+def test_one_that_does_not_stop_is_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(queue, "GRACE", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
     process = subprocess.Popen(
@@ -151,22 +154,17 @@ def test_one_that_does_not_stop_is_killed(monkeypatch):
     )
     process.stdout.readline()
 
-    def refuse(job):
-        raise KeyboardInterrupt
+    def start(job):
+        if job.seed == 1:
+            raise KeyboardInterrupt
+        return process
 
-    jobs = [Job(Variant("none", "none", {}), seed, None) for seed in range(2)]
-    work = queue.Queue(
-        start=lambda job: process if job.seed == 0 else refuse(job),
-        finish=lambda job: False,
-        error_of=lambda job, code: "",
-        estimate=lambda job: None,
-        on_end=lambda *_: None,
-        parallel=2,
-    )
+    work = queue.Queue(RunConfig(), Results(tmp_path), parallel=2)
+    monkeypatch.setattr(work, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        work.run(jobs)
+        work.work([Job("none", seed) for seed in range(2)])
     assert process.returncode == -signal.SIGKILL
-    process.stdout.close()
+    assert work.running == []
 
 
 def test_a_second_queue_is_refused(compare):

@@ -33,8 +33,7 @@ for line in sys.stdin:  # start a queue in a process of its own, and say which
             starting.WORKER = task["module"]
             os.environ["FAKE_JOB"] = json.dumps(task["orders"])
             run = load_recipe(None, task["keys"])
-            variants = [module.parse_variant(name) for name in task["contexts"]]
-            module.compare(run, variants, seeds=task["seeds"], out=task["out"], jobs=3)
+            module.compare(run, task["contexts"], seeds=task["seeds"], out=task["out"], jobs=3)
             os._exit(0)
         finally:
             os._exit(1)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaseg.comparison.statistics import every_pair, holm, summarize
-from scaseg.comparison.tables import markdown, pairs_markdown, to_row
+from scaseg.comparison.statistics import summarize
+from scaseg.comparison.tables import markdown, to_row
 
 
 def row(variant, seed, value, fold=None):
@@ -79,45 +79,3 @@ def test_equal_for_sure_and_different_for_sure():
     assert sca.difference["mIoU"].p == 1
     assert dot.difference["mIoU"].p == 0
     assert "< 0.001" in markdown(summarize(rows, ["none", "sca", "dot"]))
-
-
-def test_holms_correction_by_hand():
-    """Smallest first: times 4, 3, 2, 1; never below the one before, never above 1."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.6]) == pytest.approx([1, 1])
-    assert holm([None, 0.02, None]) == [None, 0.02, None]  # what is no test is not counted
-    assert holm([]) == []
-
-
-def test_every_pair_is_compared():
-    """none 10 12 14, sca 13 13 16, dot 14 14 18: dot - sca is 1 1 2, 4/3 ± 1/3."""
-    scores = {"none": (10, 12, 14), "sca": (13, 13, 16), "dot": (14, 14, 18)}
-    rows = [row(name, seed, value) for name in scores for seed, value in enumerate(scores[name])]
-    pairs = every_pair(rows, list(scores))
-    assert [(pair.first, pair.second) for pair in pairs] == [
-        ("none", "sca"),
-        ("none", "dot"),
-        ("sca", "dot"),
-    ]
-    last = pairs[-1].difference
-    assert (last.mean, last.error) == pytest.approx((4 / 3, 1 / 3))
-    chances = [pair.difference.p for pair in pairs]
-    assert [pair.holm for pair in pairs] == holm(chances)
-    assert pairs[-1].holm == pytest.approx(2 * chances[-1])  # the second smallest of three
-    table = pairs_markdown(pairs, "seeds")
-    assert "| dot against sca | 3 | +1.33 [-0.10, +2.77] | 0.057 | " in table
-    assert "the number of pairs in this table (3)." in table
-
-
-def test_pairs_of_what_was_run_together_only():
-    """dot has one seed, exp none of the others': no interval for one, no row for the other."""
-    rows = [row(name, seed, 10 + seed) for name in ("none", "sca") for seed in (0, 1)]
-    rows += [row("dot", 0, 12), row("exp", 7, 12)]
-    pairs = every_pair(rows, ["none", "sca", "dot", "exp", "absent"])
-    assert [(pair.first, pair.second, pair.difference.n) for pair in pairs] == [
-        ("none", "sca", 2),
-        ("none", "dot", 1),
-        ("sca", "dot", 1),
-    ]
-    assert pairs[1].holm is None
-    assert "| dot against sca | 1 | +2.00 | n/a | n/a |" in pairs_markdown(pairs, "seeds")

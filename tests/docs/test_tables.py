@@ -230,7 +230,7 @@ def test_a_change_is_found(build, measured, tmp_path, what):
     [
         ("<!-- begin nothing -->\n<!-- end nothing -->", "docs/page.md: the mark 'nothing'; give"),
         ("<!-- begin paper -->\n", "docs/page.md: a mark without its other end"),
-        ("<!-- begin results -->\n<!-- end results -->", "docs/page.md: the mark 'results': "),
+        ("<!-- begin results -->\n<!-- end results -->", "docs/page.md: the mark 'results' ("),
         ("<!-- begin paper -->\n<!-- end results -->", "docs/page.md: a mark without its other"),
     ],
 )

@@ -8,13 +8,12 @@ It assumes that runs of all variants scatter alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from scaseg.comparison.statistics import Difference, average_seeds, interval, values_of
+from scaseg.comparison.statistics import Difference, Rows, average_seeds, interval, values_of
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,7 @@ class Adjusted:
     difference: Difference | None
 
 
-def adjusted(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], metric: str = "mIoU"
-) -> dict[str, Adjusted]:
+def adjusted(rows: Rows, names: Sequence[str], metric: str = "mIoU") -> dict[str, Adjusted]:
     """Fit value = fold + variant to everything; variants that share no fold with others are out.
 
     A variant with a single run says nothing about noise, and adds nothing to it.

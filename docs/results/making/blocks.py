@@ -6,12 +6,12 @@ import re
 import statistics
 
 from making.marks import NOT_YET, Page, maker, of_study
+from making.pairs import VariantPair, pairs_table
 from making.pictures import ALT, pictures_of
 from making.studies import Study
-from scaseg.comparison.maps import maps_table
 from scaseg.comparison.results import RESULTS
-from scaseg.comparison.statistics import Difference, Summary, VariantPair, values_of
-from scaseg.comparison.tables import CSV_TABLE, markdown, pairs_markdown, with_interval
+from scaseg.comparison.statistics import Difference, Summary, values_of
+from scaseg.comparison.tables import CSV_TABLE, maps_markdown, markdown, with_interval
 from scaseg.training.run_folder import RECIPE
 
 LEVEL = 0.05
@@ -28,14 +28,14 @@ def results(page: Page, study: Study) -> str:
 @of_study
 def pairs(page: Page, study: Study) -> str:
     """Every pair, corrected for their number."""
-    return pairs_markdown(study.pairs, study.counted)
+    return pairs_table(study.pairs, study.counted)
 
 
 @maker("maps")
 @of_study
 def maps(page: Page, study: Study) -> str:
     """What was measured of the dependency maps."""
-    return maps_table(study.rows, study.names) or NOT_YET
+    return maps_markdown(study.rows, study.names) or NOT_YET
 
 
 @maker("pictures")

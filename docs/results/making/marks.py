@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from making.studies import Study
+from scaseg.errors import UserError
 
 PLACE = re.compile(
     r"<!-- begin (?P<name>[\w-]+)(?P<words>[^\n]*?) -->\n(?P<inside>.*?)<!-- end (?P=name) -->",
@@ -59,19 +60,19 @@ def of_study(make: Make) -> Make:
 
 
 def filled(text: str, page: Page) -> str:
-    """Fill the marked places of a page; ValueError names a mark that nobody can fill."""
+    """Fill the marked places of a page; UserError names a mark that nobody can fill."""
     where = page.path.relative_to(page.root)
 
     def fill(found: re.Match[str]) -> str:
         name, words = found["name"], found["words"]
         if name not in MAKERS:
-            raise ValueError(f"{where}: the mark {name!r}; give one of {', '.join(MAKERS)}")
+            raise UserError(where, f"the mark {name!r}", f"give one of {', '.join(MAKERS)}")
         try:
             inside = MAKERS[name](page, *words.split()).strip()
-        except TypeError as fault:  # too few or too many arguments
-            raise ValueError(f"{where}: the mark {(name + words)!r}: {fault}; mend it") from fault
+        except TypeError as error:  # too few or too many arguments
+            raise UserError(where, f"the mark {(name + words)!r}", "fix it", str(error)) from error
         return f"<!-- begin {name}{words} -->\n\n{inside}\n\n<!-- end {name} -->"
 
     if MARK.search(PLACE.sub("", text)):
-        raise ValueError(f"{where}: a mark without its other end; give begin and end of one name")
+        raise UserError(where, "a mark without its other end", "give begin and end of one name")
     return PLACE.sub(fill, text)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from making.marks import NOT_YET, Page, maker
+from scaseg.comparison.tables import markdown_table
 from scaseg.io.table import read_rows
 
 FILE = "docs/results/outdoor_maps.csv"
-SAID = {
+LABELS = {
     "entropy": "entropy of a map (1: even, 0: one source)",
     "rank_correlation": "rank correlation of two maps (1: one order for all)",
     "difference": "difference of two maps (0: the same, 1: disjoint)",
@@ -26,16 +27,11 @@ def outdoor_maps(page: Page) -> str:
     rows = {row["measure"]: row for row in read_rows(page.root / FILE)}
     if not rows:
         return NOT_YET
-    lines = ["| measure | mean ± standard error |", "|---|---|"]
-    for name, said in SAID.items():
+    table = []
+    for name, label in LABELS.items():
         mean, error = (float(rows[name][key] or 0) for key in ("mean", "error"))
-        lines.append(f"| {said} | {mean:.4f} ± {error:.4f} |")
+        table.append([label, f"{mean:.4f} ± {error:.4f}"])
     images = next(iter(rows.values()))["images"]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{images} photographs; raw numbers [{FILE.rpartition('/')[2]}]"
-            f"({page.link(page.root / FILE)}).",
-        ]
-    )
+    link = f"[{FILE.rpartition('/')[2]}]({page.link(page.root / FILE)})"
+    note = f"{images} photographs; raw numbers {link}."
+    return markdown_table(["measure", "mean ± standard error"], table, note)

@@ -10,7 +10,9 @@ from making.blocks import apart, verdict
 from making.marks import NOT_YET, Page, maker
 from making.studies import Study, in_order
 from scaseg.comparison.results import RESULTS
-from scaseg.comparison.tables import TABLE, with_interval
+from scaseg.comparison.statistics import METRICS
+from scaseg.comparison.tables import SCORES, TABLE, markdown_table, mean_and_error, with_interval
+from scaseg.errors import UserError
 
 SCENES = {
     "context_scenes/global": "context scenes, global",
@@ -45,26 +47,24 @@ def contexts(page: Page) -> str:
     columns = SCENES | PHOTOGRAPHS
     known = {name: page.studies[name] for name in columns if name in page.studies}
     names = in_order(name for study in known.values() for name in study.names)
-    lines = [f"| context | {' | '.join(columns.values())} |", "|---" * (len(columns) + 1) + "|"]
+    table = []
     for context in sorted(names, key=lambda name: ":" in name):  # variants with options last
-        cells = " | ".join(_score(known.get(name), context) for name in columns)
+        cells = (_score(known.get(name), context) for name in columns)
         label = " ".join(f"`{part}`" for part in context.split(":"))  # a long one can be broken
-        lines.append(f"| {label} | {cells} |")
+        table.append([label, *cells])
     counts: dict[str, list[str]] = {}
     for name, study in known.items():
         counts.setdefault(_counts(study), []).append(columns[name])
     said = ", over ".join(f"{count} ({'; '.join(titles)})" for count, titles in counts.items())
-    return "\n".join([*lines, "", f"Test mIoU, mean ± standard error over {said}."])
+    note = f"Test mIoU, mean ± standard error over {said}."
+    return markdown_table(["context", *columns.values()], table, note)
 
 
 def _score(study: Study | None, context: str) -> str:
     if study is None:
         return "not measured yet"
-    for one in study.summaries:
-        if one.name == context:
-            error = one.error["mIoU"]
-            return f"{one.mean['mIoU']:.2f}" + ("" if error is None else f" ± {error:.2f}")
-    return "not run"
+    found = (mean_and_error(one, "mIoU") for one in study.summaries if one.name == context)
+    return next(found, "not run")
 
 
 def _counts(study: Study) -> str:
@@ -99,10 +99,7 @@ def differences(page: Page) -> str:
 @maker("overview")
 def overview(page: Page) -> str:
     """All studies: runs, machine, judged on, raw rows."""
-    lines = [
-        "| study | variants | runs | judged on | machine | raw rows |",
-        "|---|---|---|---|---|---|",
-    ]
+    table = []
     for name, study in page.studies.items():
         splits = sorted({row["split"] for row in study.rows})
         judged = splits[0] if len(splits) == 1 else f"{splits[0]}, and so on"
@@ -110,10 +107,9 @@ def overview(page: Page) -> str:
         rows = f"[results.csv]({page.link(study.folder / RESULTS)})"
         there = page.root / "docs" / PAGES[name] if name in PAGES else study.folder / TABLE
         title = f"[{name}]({page.link(there)})"
-        lines.append(
-            f"| {title} | {len(study.names)} | {len(study.rows)} | {judged} | {machines} | {rows} |"
-        )
-    return "\n".join(lines) if page.studies else NOT_YET
+        table.append([title, len(study.names), len(study.rows), judged, machines, rows])
+    head = ["study", "variants", "runs", "judged on", "machine", "raw rows"]
+    return markdown_table(head, table) if page.studies else NOT_YET
 
 
 @maker("full-length")
@@ -134,16 +130,12 @@ def built_in(page: Page) -> str:
 
 def _per_class(what: str, found: dict[str, dict[str, Any]]) -> str:
     classes = list(next(iter(found.values()))["per_class"])
-    lines = [
-        f"| {what} | PPA/aAcc | CAA/mAcc | mIoU | {' | '.join(classes)} |",
-        "|---" * (4 + len(classes)) + "|",
-    ]
+    table = []
     for label, facts in found.items():
-        values = [facts[name] for name in ("PPA", "CAA", "mIoU")]
+        values = [facts[name] for name in METRICS]
         values += [facts["per_class"][name]["IoU"] for name in classes]
-        cells = " | ".join("n/a" if value is None else f"{value:.1f}" for value in values)
-        lines.append(f"| {label} | {cells} |")
-    return "\n".join(lines)
+        table.append([label, *("n/a" if value is None else f"{value:.1f}" for value in values)])
+    return markdown_table([what, *SCORES, *classes], table)
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -151,5 +143,5 @@ def _json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as fault:
-        raise ValueError(f"{path}: not JSON ({fault}); write it again") from fault
+    except ValueError as error:
+        raise UserError(path, "not JSON", "write it again", str(error)) from error

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from making.marks import NOT_YET, Page, maker, of_study
+from making.pairs import holm
 from making.studies import Study, read_axis
-from scaseg.comparison.statistics import METRICS, Summary, holm
-from scaseg.comparison.tables import p_value, with_interval
+from scaseg.comparison.statistics import METRICS, Summary
+from scaseg.comparison.tables import (
+    SCORES,
+    markdown_table,
+    mean_and_error,
+    p_value,
+    with_interval,
+)
 
 Scores = tuple[float, float, float]  # PPA, CAA, mIoU
 
@@ -40,20 +47,16 @@ ABLATION: dict[str, tuple[str, dict[str, Scores | None]]] = {
 @maker("paper")
 def paper(page: Page) -> str:
     """The paper's own three data sets; a row is not run here until there is a study of its name."""
-    lines = [
-        "| data | context | paper: PPA / CAA / mIoU | here: mIoU | recipe |",
-        "|---|---|---|---|---|",
-    ]
+    table = []
     for data, (name, scores) in ABLATION.items():
         study = page.studies.get(name)
-        ours = {one.name: _score(one, "mIoU") for one in study.summaries} if study else {}
+        ours = {one.name: mean_and_error(one, "mIoU") for one in study.summaries} if study else {}
         for context, known in scores.items():
             recipe = page.root / "src/scaseg/recipes" / f"{name}.yaml"
-            lines.append(
-                f"| {data} | {context} | {_cell(known)} | {ours.get(context, 'not run here')} | "
-                f"[{recipe.name}]({page.link(recipe)}) |"
-            )
-    return "\n".join(lines)
+            here, link = ours.get(context, "not run here"), f"[{recipe.name}]({page.link(recipe)})"
+            table.append([data, context, _cell(known), here, link])
+    head = ["data", "context", "paper: PPA / CAA / mIoU", "here: mIoU", "recipe"]
+    return markdown_table(head, table)
 
 
 @maker("axis")
@@ -63,17 +66,15 @@ def axis(page: Page, study: Study, along: str) -> str:
     option, _ = read_axis(along)
     found, known = study.along(along), TUNED.get(option, {})
     family = _Family(study, list(found.values()))
-    letter = LETTERS.get(option, option)
-    theirs = "paper, SIFT Flow: PPA / CAA / mIoU | " if known else ""
-    lines = [
-        f"| {letter} | {theirs}here: variant | runs | PPA/aAcc | CAA/mAcc | mIoU | {family.head} |",
-        "|---" * (9 if known else 8) + "|",
-    ]
+    theirs = ["paper, SIFT Flow: PPA / CAA / mIoU"] if known else []
+    table = []
     for value in sorted({*known, *found}):
-        first = f"| {value} | " + (f"{_cell(known.get(value))} | " if known else "")
+        figures = [_cell(known.get(value))] if known else []
         one = found.get(value)
-        lines.append(first + (family.cells(one) if one else "no run | 0 | | | | | |"))
-    return "\n".join([*lines, "", family.note])
+        ours = family.cells(one) if one else ["no run", 0, "", "", "", "", ""]
+        table.append([value, *figures, *ours])
+    head = [LETTERS.get(option, option), *theirs, "here: variant", *family.head]
+    return markdown_table(head, table, family.note)
 
 
 @maker("rest")
@@ -86,12 +87,7 @@ def rest(page: Page, study: Study, *options: str) -> str:
     if len(chosen) < 2:
         return NOT_YET
     family = _Family(study, chosen)
-    lines = [
-        f"| variant | runs | PPA/aAcc | CAA/mAcc | mIoU | {family.head} |",
-        "|---|---|---|---|---|---|---|",
-        *(f"| {family.cells(one)}" for one in chosen),
-    ]
-    return "\n".join([*lines, "", family.note])
+    return markdown_table(["variant", *family.head], map(family.cells, chosen), family.note)
 
 
 class _Family:
@@ -109,22 +105,19 @@ class _Family:
         self.chances = dict(zip(self.found, holm(chances), strict=True))
 
     @property
-    def head(self) -> str:
-        return f"mIoU against `{self.first}` | p, Holm"
+    def head(self) -> list[str]:
+        """The columns after that of names."""
+        return ["runs", *SCORES, f"mIoU against `{self.first}`", "p, Holm"]
 
-    def cells(self, one: Summary) -> str:
+    def cells(self, one: Summary) -> list[object]:
         """All of a variant's row, from its name on."""
-        scores = " | ".join(self.score(one, metric) for metric in METRICS)
         found = self.found.get(one.name)
-        difference = with_interval(found) if found else ""
-        p = p_value(self.chances[one.name]) if found else ""
-        return f"{one.name} | {one.runs} | {scores} | {difference} | {p} |"
+        tested = [with_interval(found), p_value(self.chances[one.name])] if found else ["", ""]
+        return [one.name, one.runs, *(self.score(one, metric) for metric in METRICS), *tested]
 
     def score(self, one: Summary, metric: str) -> str:
-        if self.study.adjusted is None:
-            return _score(one, metric)
-        found = self.study.adjusted[metric].get(one.name)
-        return f"{found.mean:.2f}" if found else _score(one, metric)
+        found = self.study.adjusted and self.study.adjusted[metric].get(one.name)
+        return f"{found.mean:.2f}" if found else mean_and_error(one, metric)
 
     @property
     def note(self) -> str:
@@ -138,11 +131,6 @@ class _Family:
             f"{how}, with 95 % intervals; p corrected, after Holm, for the {len(self.found)} "
             "differences of this table."
         )
-
-
-def _score(one: Summary, metric: str) -> str:
-    error = one.error[metric]
-    return f"{one.mean[metric]:.2f}" + ("" if error is None else f" ± {error:.2f}")
 
 
 def _cell(scores: Scores | None) -> str:

@@ -115,15 +115,11 @@ def write_variants(study: Study, path: Path) -> None:
 
 
 def _mean(study: Study, one: Summary) -> Bar:
-    middle, error = one.mean["mIoU"], one.error["mIoU"] or 0.0
     if study.adjusted is not None and one.name in study.adjusted["mIoU"]:
-        middle, error = study.adjusted["mIoU"][one.name].mean, 0.0  # folds differ, variants do not
-    return middle, middle - error, middle + error
+        return (study.adjusted["mIoU"][one.name].mean,) * 3  # folds differ, variants do not
+    return one.bar
 
 
 def _difference(study: Study, one: Summary) -> Bar | None:
     found = study.difference(one)
-    if found is None:
-        return None
-    low, high = (found.mean if end is None else end for end in (found.low, found.high))
-    return found.mean, low, high
+    return found.bar if found else None

@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from making.adjusted import Adjusted, adjusted
+from making.pairs import VariantPair, every_pair
 from scaseg import SelectiveContext
-from scaseg.comparison.jobs import describe_key, key_of, parse_variant
+from scaseg.comparison.jobs import Job, parse_variant
 from scaseg.comparison.results import RESULTS
-from scaseg.comparison.statistics import (
-    METRICS,
-    Difference,
-    Summary,
-    VariantPair,
-    every_pair,
-    summarize,
-)
+from scaseg.comparison.statistics import METRICS, Difference, Summary, summarize
 from scaseg.config.recipe import load_recipe
+from scaseg.errors import UserError
 from scaseg.io.table import Row, read_rows
 from scaseg.registry import CONTEXTS
 from scaseg.training.run_folder import RECIPE
@@ -112,9 +107,9 @@ def find_studies(root: Path) -> dict[str, Study]:
     for path in sorted(root.rglob(RESULTS)):
         name = path.parent.relative_to(root).as_posix()
         rows = read_rows(path)
-        keys = [key_of(row) for row in rows]
-        if doubled := next((key for key in keys if keys.count(key) > 1), None):
-            raise ValueError(f"{path}: {describe_key(doubled)} has two rows; remove one")
+        jobs = [Job.of_row(row) for row in rows]
+        if doubled := next((job for job in jobs if jobs.count(job) > 1), None):
+            raise UserError(path, f"{doubled} has two rows", "remove one")
         if rows:
             names = in_order(row["variant"] for row in rows)
             names.sort(key=lambda one: one != FIRST.get(name))

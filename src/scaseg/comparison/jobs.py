@@ -13,41 +13,46 @@ from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
 from scaseg.registry import CONTEXTS
 
-Key = tuple[str, int, int | None]  # variant, seed, fold
-
 
 class Variant(NamedTuple):
-    """A context with options of its own: sca, or sca:pair_channels=4."""
+    """A context with options of its own."""
 
-    name: str
     context: str
     options: dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One training and its evaluation."""
+    """One training and its evaluation: variant (sca, or sca:pair_channels=4), seed and fold."""
 
-    variant: Variant
+    variant: str
     seed: int
-    fold: int | None
-
-    @property
-    def key(self) -> Key:
-        return self.variant.name, self.seed, self.fold
+    fold: int | None = None
 
     def __str__(self) -> str:
-        return describe_key(self.key)
+        fold = "" if self.fold is None else f", fold {self.fold}"
+        return f"{self.variant}, seed {self.seed}{fold}"
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Job:
+        """The job whose row of results this is."""
+        fold = row.get("fold")
+        return cls(row["variant"], int(row["seed"]), None if fold in (None, "") else int(str(fold)))
+
+    def run_folder(self, folder: str | Path) -> Path:
+        """The run folder of the job within the folder of the comparison."""
+        fold = "" if self.fold is None else f"-fold{self.fold}"
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", self.variant)
+        return Path(folder) / "runs" / f"{name}-seed{self.seed}{fold}"
 
     def configure(self, run: RunConfig) -> RunConfig:
         """The same run with this job's context, seed and fold; nothing else differs."""
-        variant, model = self.variant, run.model
-        # the recipe's options belong to the recipe's context
-        options = model.context_options if variant.context == model.context else {}
-        options = {**options, **variant.options}
+        context, options = parse_variant(self.variant)
+        if context == run.model.context:  # the recipe's options belong to the recipe's context
+            options = {**run.model.context_options, **options}
         return replace(
             run,
             data=replace(run.data, fold=self.fold),
-            model=replace(model, context=variant.context, context_options=options),
+            model=replace(run.model, context=context, context_options=options),
             training=replace(run.training, seed=self.seed),
         )
 
@@ -55,8 +60,8 @@ class Job(NamedTuple):
 def parse_variant(text: str) -> Variant:
     """Read NAME or NAME:option=value:option=value.
 
-    >>> parse_variant("sca:pair_channels=4").options
-    {'pair_channels': 4}
+    >>> parse_variant("sca:pair_channels=4")
+    Variant(context='sca', options={'pair_channels': 4})
     """
     context, *settings = text.split(":")
     if context not in CONTEXTS:
@@ -67,11 +72,15 @@ def parse_variant(text: str) -> Variant:
         if not equals:
             raise UserError("--contexts", repr(text), "options are NAME:key=value:key=value")
         options[key] = parse(value)
-    return Variant(text, context, options)
+    return Variant(context, options)
 
 
-def make_jobs(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[Job]:
+def make_jobs(run: RunConfig, variants: Sequence[str], seeds: int) -> list[Job]:
     """All jobs, ordered so that pairs are complete early; all folds, or the one the run names."""
+    for variant in variants:
+        parse_variant(variant)
+    if len(set(variants)) < len(variants):
+        raise UserError("--contexts", " ".join(variants), "give each once")
     folds: list[int | None] = [run.data.fold]
     if run.data.folds is not None and run.data.fold is None:
         folds = list(range(1, run.data.folds + 1))
@@ -82,26 +91,3 @@ def make_jobs(run: RunConfig, variants: Sequence[Variant], seeds: int) -> list[J
         for fold in folds
         for variant in variants
     ]
-
-
-def describe_key(key: Key) -> str:
-    """A job's key for people.
-
-    >>> describe_key(("sca", 1, 2))
-    'sca, seed 1, fold 2'
-    """
-    variant, seed, fold = key
-    return f"{variant}, seed {seed}" + ("" if fold is None else f", fold {fold}")
-
-
-def run_folder(folder: Path, key: Key) -> Path:
-    """The run folder of a job within the folder of the comparison."""
-    variant, seed, fold = key
-    name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', variant)}-seed{seed}"
-    return folder / "runs" / (name if fold is None else f"{name}-fold{fold}")
-
-
-def key_of(row: Mapping[str, Any]) -> Key:
-    """The key of a row of results."""
-    fold = row.get("fold")
-    return row["variant"], int(row["seed"]), None if fold in (None, "") else int(str(fold))

@@ -1,7 +1,7 @@
-"""Jobs in parallel, each in a process of its own; no process is left behind.
+"""The queue: jobs in parallel, each in a process of its own; no process is left behind.
 
-`Queue` does not know what a job computes: `start` gives a process that stops at SIGTERM and ends by
-itself when this one is gone. `Launcher` starts the processes of a comparison.
+A job's process stops at SIGTERM, and ends by itself when this one is gone: its standard input,
+over which it was told what to do, is closed then.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -17,9 +18,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from scaseg.comparison.jobs import Job, run_folder
+from scaseg.comparison.jobs import Job
+from scaseg.comparison.results import Results, epochs_done
 from scaseg.config.run import RunConfig
+from scaseg.io.table import read_rows
+from scaseg.progress import Progress
 from scaseg.system import usable_cores
+from scaseg.training.run_folder import METRICS
 
 WORKER = "scaseg.comparison.worker"  # the module that a job's process runs
 POLL = 0.1  # seconds between checks
@@ -27,160 +32,50 @@ GRACE = 30.0  # seconds to save a state in, after SIGTERM
 Process = subprocess.Popen[bytes]
 
 
-@dataclass
-class Outcome:
-    """The jobs by their end; a failed one with its error."""
-
-    finished: list[Job] = field(default_factory=list)
-    failed: list[tuple[Job, str]] = field(default_factory=list)
-    remaining: list[Job] = field(default_factory=list)
-
-
 class Running(NamedTuple):
-    """A running job, its start, and the share of it that was to do then."""
+    """A running job, when it was started (time.monotonic), and the share of it to do then."""
 
     job: Job
     process: Process
     since: float
     share: float
 
-    def elapsed(self) -> float:
-        """Seconds since it was started."""
-        return time.monotonic() - self.since
-
 
 @dataclass
 class Queue:
-    """Run jobs, `parallel` of them at a time.
+    """Runs jobs of a comparison, `parallel` of them at a time; each that finishes becomes a row.
 
-    start: begin a job. finish: take over the result of one that ended, False where there is none.
-    error_of: the error of a failed job, given its exit code. on_end: called for every job that
-    ended, with its seconds. on_poll: called between checks. estimate: seconds that a whole job
-    takes, None where nothing is known. share_left: the share of a job still to do before it starts.
-    deadline: of time.monotonic(); nothing is started that would not end before, and what runs then
-    is stopped.
+    run, split, keep: as `compare` has them. deadline: of time.monotonic(); nothing is started that
+    would not end before, and what runs then is stopped. Afterwards `failed` holds the errors of
+    jobs that failed, and `waiting` the jobs that were not finished.
     """
 
-    start: Callable[[Job], Process]
-    finish: Callable[[Job], bool]
-    error_of: Callable[[Job, int], str]
-    on_end: Callable[[Job, float, Queue], None]
-    on_poll: Callable[[], None] = lambda: None
-    estimate: Callable[[Job], float | None] = lambda job: None
-    share_left: Callable[[Job], float] = lambda job: 1.0
+    run: RunConfig
+    results: Results
+    split: str | None = None
     parallel: int = 1
+    keep: str = "models"
     deadline: float | None = None
+    log: Callable[[str], None] = lambda line: None
+    progress: Progress = lambda done, total: None
     waiting: list[Job] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=Outcome)
+    failed: dict[Job, str] = field(default_factory=dict)
 
-    def run(self, jobs: Sequence[Job]) -> Outcome:
-        """Run what can be run; child processes are ended whatever happens."""
-        self.waiting = list(jobs)
+    def work(self, jobs: Sequence[Job]) -> None:
+        """Run what is not finished yet; child processes are ended whatever happens."""
+        self.waiting = [job for job in jobs if job not in self.results.rows]
+        # what has begun comes first: less would be lost with its folder
+        self.waiting.sort(key=lambda job: self._share_left(job) == 1)
         try:
             while self._fill() or self.running:
-                self._collect()
-                self.on_poll()
+                self._collect(len(jobs))
+                self._show_progress(jobs)
                 if self.deadline is not None and time.monotonic() >= self.deadline:
                     break
                 time.sleep(POLL)
         finally:
-            self._end_all()
-        self.outcome.remaining += self.waiting
-        return self.outcome
-
-    def seconds_left(self) -> float | None:
-        """Estimate how long the rest takes; None where nothing is known."""
-        total = 0.0
-        for job, share, elapsed in [
-            *((job, self.share_left(job), 0.0) for job in self.waiting),
-            *((one.job, one.share, one.elapsed()) for one in self.running),
-        ]:
-            whole = self.estimate(job)
-            if whole is None:
-                return None
-            total += max(0.0, whole * share - elapsed)
-        return total / self.parallel
-
-    def _fill(self) -> bool:
-        """Start what there is room and time for; return whether anything was started."""
-        begun = False
-        for job in list(self.waiting):
-            if len(self.running) >= self.parallel:
-                break
-            if self._fits(job):
-                self.waiting.remove(job)
-                share, since = self.share_left(job), time.monotonic()
-                self.running.append(Running(job, self.start(job), since, share))
-                begun = True
-        return begun
-
-    def _fits(self, job: Job) -> bool:
-        if self.deadline is None:
-            return True
-        left = self.deadline - time.monotonic()
-        return left > 0 and (self.estimate(job) or 0.0) * self.share_left(job) <= left
-
-    def _collect(self) -> None:
-        for one in list(self.running):
-            job, process = one.job, one.process
-            if process.poll() is None:
-                continue
-            self.running.remove(one)
-            _close(process)
-            if self.finish(job):
-                self.outcome.finished.append(job)
-            else:
-                self.outcome.failed.append((job, self.error_of(job, process.returncode)))
-            self.on_end(job, one.elapsed(), self)
-
-    def _end_all(self) -> None:
-        """Ask all running jobs to save and stop, then make sure that they did."""
-        processes = [one.process for one in self.running]
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        end = time.monotonic() + GRACE
-        try:
-            for process in processes:
-                process.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass
-        finally:  # also when Ctrl-C is pressed again
-            for process in processes:
-                _kill(process)
-        for one in self.running:
-            if self.finish(one.job):  # just done
-                self.outcome.finished.append(one.job)
-            else:
-                self.outcome.remaining.append(one.job)
-        self.running = []
-
-
-def _kill(process: Process) -> None:
-    """End a process and all that it has started."""
-    if process.poll() is None:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-        process.wait()
-    _close(process)
-
-
-def _close(process: Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """Starts the jobs of a comparison in `folder`, `parallel` of them at a time."""
-
-    run: RunConfig
-    folder: Path
-    split: str | None
-    parallel: int
+            self._stop()
 
     def start(self, job: Job) -> Process:
         """Begin a job; closing its standard input ends it."""
@@ -191,13 +86,13 @@ class Launcher:
             run = replace(run, machine=replace(run.machine, workers=workers))
         task = {
             "run": asdict(run),
-            "place": str(run_folder(self.folder, job.key)),
+            "place": str(job.run_folder(self.results.folder)),
             "split": self.split,
-            "facts": {"variant": job.variant.name, "seed": job.seed, "fold": job.fold},
+            "facts": job._asdict(),
             "side_by_side": self.parallel,
             "started": time.time(),
         }
-        log = self.log(job)
+        log = self._log_of(job)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -217,13 +112,103 @@ class Launcher:
             pass  # it has ended already, and its log says why
         return process
 
-    def log(self, job: Job) -> Path:
-        """The log of a job."""
-        return self.folder / "logs" / f"{run_folder(self.folder, job.key).name}.log"
+    def _fill(self) -> bool:
+        """Start what there is room and time for; return whether anything was started."""
+        begun = False
+        for job in list(self.waiting):
+            if len(self.running) >= self.parallel:
+                break
+            share, now = self._share_left(job), time.monotonic()
+            if self.deadline is not None:
+                left = self.deadline - now
+                if left <= 0 or (self._usual_seconds(job) or 0.0) * share > left:
+                    continue
+            self.waiting.remove(job)
+            self.running.append(Running(job, self.start(job), now, share))
+            begun = True
+        return begun
 
-    def error_of(self, job: Job, code: int) -> str:
+    def _collect(self, total: int) -> None:
+        """Take over what has ended, and log each: its row, or its error."""
+        for one in [one for one in self.running if one.process.poll() is not None]:
+            self.running.remove(one)
+            one.process.communicate()  # closes its standard input
+            if not self._adopt(one.job):
+                self.failed[one.job] = self._error_of(one.job, one.process.returncode)
+                self.log(f"failed: {self.failed[one.job]}")
+                continue
+            done = total - len(self.waiting) - len(self.running) - len(self.failed)
+            score = float(self.results.rows[one.job]["mIoU"])
+            took, left = _clock(time.monotonic() - one.since), self._seconds_left()
+            more = f"; about {_clock(left)} left" if left else ""
+            self.log(f"{done} of {total}: {one.job}: mIoU {score:.1f}, {took}{more}")
+
+    def _adopt(self, job: Job) -> bool:
+        """Make a row of a finished job and remove what it no longer needs; False: not finished."""
+        if not self.results.adopt(job):
+            return False
+        self.results.clean_up(job, self.keep)
+        log = self._log_of(job)
+        log.unlink(missing_ok=True)
+        if log.parent.is_dir() and not any(log.parent.iterdir()):
+            log.parent.rmdir()
+        return True
+
+    def _stop(self) -> None:
+        """Ask all running jobs to save and stop, then make sure that they did."""
+        processes = [one.process for one in self.running]
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        end = time.monotonic() + GRACE
+        try:
+            for process in processes:
+                process.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # also when Ctrl-C is pressed again
+            for process in processes:
+                _kill(process)
+        stopped = [one.job for one in self.running if not self._adopt(one.job)]  # else just done
+        self.running, self.waiting = [], [*stopped, *self.waiting]
+
+    def _show_progress(self, jobs: Sequence[Job]) -> None:
+        epochs = self.run.training.epochs
+        done = epochs * len(self.results.of(jobs))
+        for one in self.running:
+            done += len(read_rows(one.job.run_folder(self.results.folder) / METRICS))
+        self.progress(done, epochs * len(jobs))
+
+    def _share_left(self, job: Job) -> float:
+        done = epochs_done(job.run_folder(self.results.folder))
+        return 1 - done / self.run.training.epochs
+
+    def _usual_seconds(self, job: Job) -> float | None:
+        """The mean time of the most similar jobs; None where nothing is known."""
+        timed = [row for row in self.results.rows.values() if row.get("seconds")]
+        beside = [row for row in timed if str(row.get("side_by_side")) == str(self.parallel)]
+        own = [row for row in beside if row["variant"] == job.variant]
+        known = own or beside or timed
+        return statistics.fmean(float(row["seconds"]) for row in known) if known else None
+
+    def _seconds_left(self) -> float | None:
+        """Estimate how long the rest takes; None where nothing is known."""
+        now, total = time.monotonic(), 0.0
+        parts = [(job, self._share_left(job), now) for job in self.waiting]
+        parts += [(one.job, one.share, one.since) for one in self.running]
+        for job, share, since in parts:
+            whole = self._usual_seconds(job)
+            if whole is None:
+                return None
+            total += max(0.0, whole * share - (now - since))
+        return total / self.parallel
+
+    def _log_of(self, job: Job) -> Path:
+        return self.results.folder / "logs" / f"{job.run_folder('').name}.log"
+
+    def _error_of(self, job: Job, code: int) -> str:
         """The last error of a failed job, in one line."""
-        log = self.log(job)
+        log = self._log_of(job)
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         errors = [line for line in text.splitlines() if line.startswith("error: ")]
         if errors:
@@ -234,9 +219,20 @@ class Launcher:
             last = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
         return f"{job}: {last} (its log is {log})"
 
-    def remove_log(self, job: Job) -> None:
-        """Remove the log of a job that went well, and the folder with the last of them."""
-        self.log(job).unlink(missing_ok=True)
-        logs = self.log(job).parent
-        if logs.is_dir() and not any(logs.iterdir()):
-            logs.rmdir()
+
+def _kill(process: Process) -> None:
+    """End a process and all that it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    process.communicate()  # waits, and closes its standard input
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, or hours, minutes and seconds.
+
+    >>> _clock(3661.2), _clock(70)
+    ('1:01:01', '1:10')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from scaseg.comparison.jobs import Job, Key, key_of, run_folder
-from scaseg.io.atomic import write_json
+from scaseg.comparison.jobs import Job
+from scaseg.io.model_folder import CONFIG
 from scaseg.io.table import Row, read_rows, write_rows
+from scaseg.training.checkpoint_io import has_state
 from scaseg.training.run_folder import LAST, METRICS, MODEL, RECIPE
 
 RESULTS, RESULT = "results.csv", "result.json"
@@ -22,43 +22,43 @@ KEEP = ("models", "all", "nothing")
 
 
 class Results:
-    """The rows of a comparison, kept in its folder."""
+    """The rows of a comparison by job, kept in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.rows = read_rows(folder / RESULTS)
-
-    def __contains__(self, key: Key) -> bool:
-        return any(key_of(row) == key for row in self.rows)
+        self.rows = {Job.of_row(row): row for row in read_rows(folder / RESULTS)}
 
     def write(self) -> None:
         """Write all rows; every row has every column."""
         first = ("variant", "seed", "fold")
-        names = dict.fromkeys([*first, *(name for row in self.rows for name in row)])
+        names = dict.fromkeys([*first, *(name for row in self.rows.values() for name in row)])
         if self.rows:
-            rows = [{name: row.get(name) for name in names} for row in self.rows]
+            rows = [{name: row.get(name) for name in names} for row in self.rows.values()]
             write_rows(self.folder / RESULTS, rows)
 
-    def of(self, jobs: Sequence[Job]) -> list[Row]:
+    def of(self, jobs: Iterable[Job]) -> list[Row]:
         """The rows of the finished ones among these jobs, in their order."""
-        found = {key_of(row): row for row in self.rows}
-        return [found[job.key] for job in jobs if job.key in found]
+        return [self.rows[job] for job in jobs if job in self.rows]
 
     def adopt(self, job: Job) -> bool:
         """Make a row of what a finished job left; False where it is not finished."""
-        row = read_result(run_folder(self.folder, job.key))
-        if row is None or job.key in self:
+        try:
+            text = (job.run_folder(self.folder) / RESULT).read_text(encoding="utf-8")
+            row: Row = json.loads(text)
+        except (OSError, ValueError):
             return False
-        self.rows.append(row)
+        if job in self.rows:
+            return False
+        self.rows[job] = row
         self.write()
         return True
 
-    def clean_up(self, key: Key, keep: str) -> None:
+    def clean_up(self, job: Job, keep: str) -> None:
         """Remove what a job that has just become a row no longer needs; others stay as they are.
 
         result.json goes last: what is killed in between is cleaned up by the next queue.
         """
-        place = run_folder(self.folder, key)
+        place = job.run_folder(self.folder)
         if not (place / RESULT).is_file():
             return
         if keep == "nothing" or (keep == "models" and (place / MODEL).is_dir()):
@@ -71,29 +71,10 @@ class Results:
             (place / RESULT).unlink()
 
 
-def write_result(place: Path, row: Row) -> None:
-    """Mark a job as finished, with its row."""
-    write_json(place / RESULT, row)
-
-
-def read_result(place: Path) -> Row | None:
-    """The row of a finished job; None where it is not finished."""
-    try:
-        found: Any = json.loads((place / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found
-
-
 def is_resumable(place: Path) -> bool:
     """Whether a run folder holds something to continue from: a state, or the final model."""
-    if not (place / RECIPE).is_file():
-        return False
-    states = (place / LAST).parent
-    saved = states.is_dir() and any(
-        path.is_file() and not path.name.startswith(".") for path in states.iterdir()
-    )
-    return saved or (place / MODEL / "config.json").is_file()
+    saved = has_state(place / LAST) or (place / MODEL / CONFIG).is_file()
+    return saved and (place / RECIPE).is_file()
 
 
 def epochs_done(place: Path) -> int:

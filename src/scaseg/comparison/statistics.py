@@ -6,18 +6,20 @@ averaged first, and folds are counted. Without folds, seeds are counted.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
-from scaseg.comparison.jobs import key_of
+from scaseg.comparison.jobs import Job
+from scaseg.plots.figures import Bar, Runs
 
+# columns of results.csv: scores in percent, and what was measured of the maps
 METRICS = ("PPA", "CAA", "mIoU")
+SELECTIVITY = ("entropy", "rank_correlation", "difference", "same_class", "same_class_if_even")
+OCCLUSION = ("occlusion_pointed", "occlusion_random")
 CONFIDENCE = 0.95
-Place = tuple[int | None, int]  # fold, seed
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class Difference:
     low: float | None
     high: float | None
     p: float | None
+
+    @property
+    def bar(self) -> Bar:
+        """What is drawn: the mean and its interval."""
+        low, high = (self.mean if end is None else end for end in (self.low, self.high))
+        return self.mean, low, high
 
 
 @dataclass(frozen=True)
@@ -49,18 +57,14 @@ class Summary:
     seconds: float | None  # of a whole job
     mebibytes: float | None
 
-
-@dataclass(frozen=True)
-class VariantPair:
-    """Two variants and their difference, second - first; holm: p corrected for all pairs."""
-
-    first: str
-    second: str
-    difference: Difference
-    holm: float | None
+    @property
+    def bar(self) -> Bar:
+        """What is drawn: the mean mIoU and its standard error."""
+        mean, error = self.mean["mIoU"], self.error["mIoU"] or 0.0
+        return mean, mean - error, mean + error
 
 
-def summarize(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Summary]:
+def summarize(rows: Rows, names: Sequence[str]) -> list[Summary]:
     """Mean and error of each variant that has rows, and its paired differences to the first."""
     found = []
     for name in names:
@@ -69,17 +73,19 @@ def summarize(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[S
             continue
         values = {metric: values_of(rows, name, metric) for metric in METRICS}
         units = {metric: list(average_seeds(values[metric]).values()) for metric in METRICS}
-        memory = [float(row["mebibytes"]) for row in own if row["mebibytes"] not in (None, "")]
-        seconds = [float(row["seconds"]) for row in own if row.get("seconds") not in (None, "")]
+        memory, seconds = known(own, "mebibytes"), known(own, "seconds")
         found.append(
             Summary(
                 name=name,
                 runs=len(own),
-                counted="seeds" if key_of(own[0])[2] is None else "folds",
+                counted="seeds" if Job.of_row(own[0]).fold is None else "folds",
                 n=len(units["mIoU"]),
                 mean={metric: statistics.fmean(units[metric]) for metric in METRICS},
-                error={metric: _error(units[metric]) for metric in METRICS},
-                spread={metric: _deviation(list(values[metric].values())) for metric in METRICS},
+                error={metric: standard_error(units[metric]) for metric in METRICS},
+                spread={
+                    metric: statistics.stdev(values[metric].values()) if len(own) > 1 else 0.0
+                    for metric in METRICS
+                },
                 difference={
                     metric: paired(values_of(rows, names[0], metric), values[metric])
                     for metric in METRICS
@@ -93,13 +99,13 @@ def summarize(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[S
     return found
 
 
-def paired(first: Mapping[Place, float], second: Mapping[Place, float]) -> Difference | None:
+def paired(first: Runs, second: Runs) -> Difference | None:
     """The difference second - first over the folds and seeds that both have; None: none."""
-    differences = {place: second[place] - first[place] for place in second if place in first}
+    differences = {run: second[run] - first[run] for run in second if run in first}
     if not differences:
         return None
     units = list(average_seeds(differences).values())
-    return interval(statistics.fmean(units), len(units), _error(units), len(units) - 1)
+    return interval(statistics.fmean(units), len(units), standard_error(units), len(units) - 1)
 
 
 def interval(mean: float, n: int, error: float | None, freedom: int) -> Difference:
@@ -114,48 +120,13 @@ def interval(mean: float, n: int, error: float | None, freedom: int) -> Differen
     return Difference(mean, n, error, mean - half, mean + half, p)
 
 
-def every_pair(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], metric: str = "mIoU"
-) -> list[VariantPair]:
-    """Every variant against each before it, where runs pair up."""
-    values = {name: values_of(rows, name, metric) for name in names}
-    found = {
-        (first, second): difference
-        for first, second in combinations(names, 2)
-        if (difference := paired(values[first], values[second])) is not None
-    }
-    corrected = holm([difference.p for difference in found.values()])
-    return [VariantPair(*key, found[key], p) for key, p in zip(found, corrected, strict=True)]
-
-
-def holm(chances: Sequence[float | None]) -> list[float | None]:
-    """Correct p values for their number, after Holm (1979); None is not a test and not counted.
-
-    Calling different whatever stays below 0.05 then errs in at most 5 % of such families.
-
-    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
-    """
-    tests = sorted((p, place) for place, p in enumerate(chances) if p is not None)
-    corrected: list[float | None] = [None] * len(chances)
-    largest = 0.0
-    for rank, (p, place) in enumerate(tests):
-        largest = max(largest, min(1.0, (len(tests) - rank) * p))  # the order of p is kept
-        corrected[place] = largest
-    return corrected
-
-
-def values_of(rows: Sequence[Mapping[str, Any]], name: str, metric: str) -> dict[Place, float]:
+def values_of(rows: Rows, name: str, metric: str) -> Runs:
     """A metric of a variant by fold and seed."""
-    found = {}
-    for row in rows:
-        variant, seed, fold = key_of(row)
-        if variant == name:
-            found[fold, seed] = float(row[metric])
-    return found
+    jobs = ((Job.of_row(row), float(row[metric])) for row in rows if row["variant"] == name)
+    return {(job.fold, job.seed): value for job, value in jobs}
 
 
-def average_seeds(values: Mapping[Place, float]) -> dict[int, float]:
+def average_seeds(values: Runs) -> dict[int, float]:
     """Average the seeds of each fold; without folds, a seed stands for itself."""
     groups: dict[int, list[float]] = {}
     for (fold, seed), value in values.items():
@@ -163,9 +134,11 @@ def average_seeds(values: Mapping[Place, float]) -> dict[int, float]:
     return {unit: statistics.fmean(group) for unit, group in groups.items()}
 
 
-def _error(values: Sequence[float]) -> float | None:
-    return _deviation(values) / math.sqrt(len(values)) if len(values) > 1 else None
+def known(rows: Rows, name: str) -> list[float]:
+    """A column where it is not empty: earlier versions measured less."""
+    return [float(row[name]) for row in rows if row.get(name) not in (None, "")]
 
 
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def standard_error(values: Sequence[float]) -> float | None:
+    """The standard error of a mean; None for a single value."""
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None

@@ -15,18 +15,23 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaseg.comparison.maps import measure_maps
-from scaseg.comparison.results import epochs_done, is_resumable, write_result
+from scaseg.comparison.results import RESULT, epochs_done, is_resumable
+from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
 from scaseg.config.reading import read
 from scaseg.config.run import RunConfig
+from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.splits import evaluation_split
-from scaseg.errors import WorkError, one_line
+from scaseg.errors import UserError, WorkError, one_line
+from scaseg.explanation.occlusion import occlusion
+from scaseg.explanation.selectivity import selectivity
+from scaseg.io.atomic import write_json
 from scaseg.io.lock import folder_lock
 from scaseg.io.table import Row
 from scaseg.models.build import load_model
@@ -38,6 +43,8 @@ from scaseg.training.run_folder import MODEL
 from scaseg.training.trainer import choose_accelerator
 
 PATIENCE = 60.0  # seconds for the processes of a killed queue to leave a run folder
+IMAGES = 16  # on which maps are measured
+DECISIONS, REPEATS = 8, 2  # of the occlusion check, for each image
 
 
 def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> Row:
@@ -70,12 +77,28 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
 
 def evaluate_model(model: Segmenter, run: RunConfig, split: str | None) -> Row:
     """Scores of a model on a split, and how selective its maps are there."""
-    dataset, said = evaluation_split(run.data, split)
+    dataset, description = evaluation_split(run.data, split)
     model.to(choose_accelerator(run.machine))  # the maps are measured where the model is
     machine = replace(run.machine, devices=1, nodes=1)
     result = evaluate(model, dataset, machine=machine, check=run.data.check, quiet=True)
-    scores = {**result.scores.summary(), "images": result.images, "split": said}
+    scores = {**result.scores.summary(), "images": result.images, "split": description}
     return scores | measure_maps(model, dataset)
+
+
+def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> Row:
+    """Measure the maps of a model on a few images, evenly spread; None where it has no maps."""
+    measured: Row = dict.fromkeys((*SELECTIVITY, *OCCLUSION))
+    if model.config.context == "none":
+        return measured
+    count = min(IMAGES, len(dataset))
+    chosen = [index * len(dataset) // count for index in range(count)]
+    found = selectivity(model, (dataset[index].image for index in chosen))
+    measured |= {name: getattr(found, name).mean for name in SELECTIVITY}
+    with suppress(UserError):  # maps of one or two neurons: nothing to take away
+        images = (dataset[index].image for index in chosen)
+        drops = occlusion(model, images, decisions=DECISIONS, repeats=REPEATS)
+        measured |= {name: getattr(drops, name.split("_")[1]).mean for name in OCCLUSION}
+    return measured
 
 
 def main() -> None:
@@ -85,10 +108,11 @@ def main() -> None:
     try:
         place = Path(task["place"])
         row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
-        write_result(place, {**task["facts"], **row, "side_by_side": task["side_by_side"]})
+        row = {**task["facts"], **row, "side_by_side": task["side_by_side"]}
+        write_json(place / RESULT, row)  # the job is finished
     except Exception as error:
         traceback.print_exc()
-        known = isinstance(error, (WorkError, ValueError, OSError))
+        known = isinstance(error, (UserError, WorkError, OSError))
         text = str(error) if known else f"{type(error).__name__}: {error}"
         sys.exit(f"error: {one_line(text)}")
 
@@ -120,7 +144,7 @@ def _wait_for(place: Path) -> None:
         try:
             with folder_lock(place, "--out"):
                 return
-        except ValueError:
+        except UserError:
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)

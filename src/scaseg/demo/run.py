@@ -12,7 +12,7 @@ from PIL import Image
 
 from scaseg.comparison.compare import PICTURE as PLOT
 from scaseg.comparison.compare import compare
-from scaseg.comparison.jobs import run_folder
+from scaseg.comparison.jobs import Job
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.tables import CSV_TABLE, TABLE
 from scaseg.config.recipe import load_recipe
@@ -113,7 +113,7 @@ def run_demo(
 
 def model_folder(folder: str | Path, context: str) -> Path:
     """Where the demo keeps the run of a context."""
-    return run_folder(Path(folder), (context, 0, None))
+    return Job(context, 0).run_folder(folder)
 
 
 def _predict(model: Segmenter, folder: Path) -> None:
