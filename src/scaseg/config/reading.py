@@ -29,8 +29,8 @@ class Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            line, name = event.start_mark.line + 1, getattr(event, "anchor", "")
-            raise UserError(f"line {line}", f"an alias (*{name})", "write out what it stands for")
+            problem = f"an alias (*{getattr(event, 'anchor', '')})"
+            raise UserError(_line(event.start_mark), problem, "write out what it stands for")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -40,20 +40,30 @@ class Loader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 continue  # refused below, with its line
             if key in seen:  # the first would be lost without a word
-                line = key_node.start_mark.line + 1
-                raise UserError(f"line {line}", f"the key {key} is given twice", "keep one")
+                problem = f"the key {key} is given twice"
+                raise UserError(_line(key_node.start_mark), problem, "keep one")
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if ":" in node.value or len(node.value) > 80:  # asked for by a tag
-            line = node.start_mark.line + 1
-            raise UserError(f"line {line}", "not a whole number", "write it in digits")
+            raise UserError(_line(node.start_mark), "not a whole number", "write it in digits")
         return super().construct_yaml_int(node)
 
 
+class TextLoader(yaml.BaseLoader):
+    """YAML whose scalars are all text, until their types say what they are."""
+
+    def construct_scalar(self, node: yaml.ScalarNode) -> Text:
+        return Text(super().construct_scalar(node))
+
+
 class Dumper(yaml.SafeDumper):
-    """Writes what `Loader` reads, short lists in one line."""
+    """Writes what `Loader` reads, lists in one line."""
+
+
+def _line(mark: Any) -> str:
+    return "" if mark is None else f"line {mark.line + 1}"
 
 
 BOOL, FLOAT, INT = (f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int"))
@@ -61,36 +71,25 @@ Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (BOOL, FLOAT, INT)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# not 1:30 in base 60, which YAML 1.1 has, nor numbers of a thousand digits
-Loader.add_implicit_resolver(
-    INT,
-    re.compile(r"[-+]?(0b[01_]{1,64}|0x[0-9a-fA-F_]{1,32}|0[0-7_]{0,32}|[1-9][0-9_]{0,63})\Z"),
-    list("-+0123456789"),
-)
-Loader.add_implicit_resolver(
-    FLOAT,
-    re.compile(
-        r"([-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z"
-    ),
-    list("-+0123456789."),
-)
-Loader.add_implicit_resolver(
-    BOOL, re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
-)
-Loader.add_constructor(INT, Loader.construct_yaml_int)
+for _tag, _pattern, _first in (
+    # not 1:30 in base 60, which YAML 1.1 has, nor numbers of a thousand digits
+    (INT, r"[-+]?(0b[01_]{1,64}|0x[0-9a-fA-F_]{1,32}|0[0-7_]{0,32}|[1-9][0-9_]{0,63})", ""),
+    (FLOAT, r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?", "."),
+    (FLOAT, r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "."),
+    (BOOL, "true|True|TRUE|false|False|FALSE", "tTfF"),
+):
+    Loader.add_implicit_resolver(_tag, re.compile(rf"({_pattern})\Z"), [*"-+0123456789", *_first])
 for _kind in (Loader, Dumper):  # the one reads 1e-3 as a number, so the other quotes it as text
-    _kind.add_implicit_resolver(
-        FLOAT,
-        re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z"),
-        list("-+.0123456789"),
+    _exponent = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
+    _kind.add_implicit_resolver(FLOAT, _exponent, list("-+.0123456789"))
+Loader.add_constructor(INT, Loader.construct_yaml_int)
+for _kind in (list, tuple):
+    Dumper.add_representer(
+        _kind,
+        lambda dumper, values: dumper.represent_sequence(
+            "tag:yaml.org,2002:seq", values, flow_style=True
+        ),
     )
-Dumper.add_representer(
-    list,
-    lambda dumper, values: dumper.represent_sequence(
-        "tag:yaml.org,2002:seq", values, flow_style=True
-    ),
-)
 
 
 def parse(text: str) -> Any:
@@ -100,12 +99,12 @@ def parse(text: str) -> Any:
     except UserError:
         raise
     except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}"
-        raise UserError(line, f"invalid YAML ({error.problem})", "fix it") from error
+        place, detail, cause = _line(error.problem_mark), error.problem or "", error
     except (yaml.YAMLError, ValueError) as error:  # ValueError: 2001-99-99
-        raise UserError("", f"invalid YAML ({str(error).splitlines()[0]})", "fix it") from error
+        place, detail, cause = "", str(error).splitlines()[0], error
     except RecursionError as error:
-        raise UserError("", "invalid YAML (nested too deeply)", "fix it") from error
+        place, detail, cause = "", "nested too deeply", error
+    raise UserError(place, "invalid YAML", "fix it", detail) from cause
 
 
 def setting(
@@ -128,27 +127,24 @@ def read(kind: type[Config], plain: Any, path: str = "") -> Config:
     if not isinstance(plain, Mapping):
         raise UserError(path or "recipe", _shown(plain), "give a mapping of keys to values")
     known: dict[str, Field[Any]] = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
-    for key in plain:
+    hints, values = get_type_hints(kind), dict[str, Any]()
+    for key, value in plain.items():
+        where = _short(str(key)) if not path else f"{path}.{_short(str(key))}"
         if key not in known:
             near = nearest(str(key), known)
             guess = f"did you mean {near}? " if near else ""
-            remedy = f"{guess}the keys here are {', '.join(known)}"
-            raise UserError(_join(path, key), "unknown key", remedy)
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for name in known.keys() & plain.keys():
-        where, facts = _join(path, name), known[name].metadata
-        if is_dataclass(hints[name]):
-            values[name] = read(hints[name], plain[name], where)
+            raise UserError(where, "unknown key", f"{guess}the keys here are {', '.join(known)}")
+        hint, facts = hints[key], known[key].metadata
+        if is_dataclass(hint):
+            values[key] = read(hint, value, where)  # type: ignore[arg-type]
             continue
         try:
-            values[name] = _convert(hints[name], plain[name], facts)
+            values[key] = _convert(hint, value, facts)
         except (TypeError, ValueError, OverflowError):
-            choices = choices_of(hints[name], facts)
-            if choices and isinstance(plain[name], str):
-                raise UserError.choice(where, str(plain[name]), choices) from None
-            fits = f"give {what_fits(hints[name], facts)}"
-            raise UserError(where, _shown(plain[name]), fits) from None
+            choices = choices_of(hint, facts)
+            if choices and isinstance(value, str):
+                raise UserError.choice(where, str(value), choices) from None
+            raise UserError(where, _shown(value), f"give {what_fits(hint, facts)}") from None
     return kind(**values)
 
 
@@ -191,40 +187,33 @@ def _convert(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
         return _convert(kind, value, facts)
     if choices := choices_of(hint, facts):
         return choices[choices.index(str(value))]
-    if hint is str:
-        return str(_expect(value, str))
-    if isinstance(value, Text):
+    if isinstance(value, Text) and hint is not str:
         value = _parse_list(value) if origin is tuple else parse(value)
+    if hint is float and isinstance(value, str):
+        value = float(value)  # "1e-3" in quotes
+    accepted = {tuple: Iterable, dict: Mapping, int: (int, float), float: (int, float), Any: object}
+    if not isinstance(value, accepted.get(origin or hint, hint)):
+        raise TypeError
     if origin is tuple:
-        if isinstance(value, (str, Mapping)) or not hasattr(value, "__len__"):
+        if isinstance(value, (str, Mapping)):
             raise TypeError
         kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(_convert(*pair, facts) for pair in zip(kinds, value, strict=True))
     if origin is dict:
         # JSON has text for keys, whatever they were
+        keys = (Text(key) if isinstance(key, str) else key for key in value)
+        pairs = zip(keys, value.values(), strict=True)
         return {
-            _convert(arguments[0], Text(key) if isinstance(key, str) else key, {}): _convert(
-                arguments[1], inner, {}
-            )
-            for key, inner in _expect(value, Mapping).items()
+            _convert(arguments[0], key, {}): _convert(arguments[1], inner, {})
+            for key, inner in pairs
         }
-    if hint is Any:
-        return value
-    if hint is bool:
-        return _expect(value, bool)
-    return _convert_number(hint, value, facts)
+    if hint in (int, float):
+        return _check_number(hint, value, facts)
+    return str(value) if hint is str else value
 
 
-def _expect(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError
-    return value
-
-
-def _convert_number(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
-    if hint is float and isinstance(value, str):
-        value = float(value)  # "1e-3" in quotes
-    if isinstance(value, bool) or not math.isfinite(_expect(value, (int, float))):  # type: ignore[arg-type]
+def _check_number(hint: Any, value: float, facts: Mapping[str, Any]) -> Any:
+    if isinstance(value, bool) or not math.isfinite(value):
         raise TypeError
     number = hint(value)
     least, most = facts.get("least"), facts.get("most")
@@ -238,7 +227,7 @@ def _parse_list(text: Text) -> Any:
     """Split a list in brackets, or by commas: its entries are text until their type says more."""
     if text.lstrip().startswith("["):
         try:
-            return _as_text(yaml.load(text, Loader=yaml.BaseLoader))
+            return yaml.load(text, Loader=TextLoader)
         except (yaml.YAMLError, RecursionError):
             raise ValueError from None
     parts = [Text(part.strip()) for part in text.split(",")]  # --data.classes sky,tree
@@ -247,17 +236,9 @@ def _parse_list(text: Text) -> Any:
     return parts
 
 
-def _as_text(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_as_text(inner) for inner in value]
-    return Text(value) if isinstance(value, str) else value
-
-
 def _shown(value: Any) -> str:
-    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return _short(repr(str(value)) if isinstance(value, str) else repr(value))
+
+
+def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _join(path: str, key: object) -> str:
-    name = str(key) if len(str(key)) <= 60 else f"{str(key)[:57]}..."
-    return f"{path}.{name}" if path else name

@@ -84,25 +84,19 @@ def save_recipe(run: RunConfig, path: str | Path) -> None:
 
 def to_yaml(run: RunConfig) -> str:
     """A run as YAML, every key in its place."""
-    return yaml.dump(
-        _plain(asdict(run)), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
-    )
+    return yaml.dump(asdict(run), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-def describe(run: RunConfig | None = None) -> Iterator[tuple[str, Any, str, str]]:
-    """Give the path, value, legal values and purpose of every key."""
-    yield from _describe(RunConfig() if run is None else run, "")
-
-
-def _describe(config: Any, path: str) -> Iterator[tuple[str, Any, str, str]]:
+def describe(config: Any = None, path: str = "") -> Iterator[tuple[str, Any, str, str]]:
+    """Give the path, value, legal values and purpose of every key; config: the default run."""
+    config = RunConfig() if config is None else config
     hints = get_type_hints(type(config))
     for item in fields(config):
         value, where = getattr(config, item.name), f"{path}{item.name}"
         if is_dataclass(value):
-            yield from _describe(value, f"{where}.")
+            yield from describe(value, f"{where}.")
         else:
-            fits = what_fits(hints[item.name], item.metadata)
-            yield where, value, fits, item.metadata["about"]
+            yield where, value, what_fits(hints[item.name], item.metadata), item.metadata["about"]
 
 
 def _put(plain: dict[str, Any], key: str, value: Text) -> None:
@@ -117,14 +111,6 @@ def _put(plain: dict[str, Any], key: str, value: Text) -> None:
         place = place[section]
     # below a mapping of options there is no type to tell: YAML decides
     place[last] = parse(value) if len(sections) > 1 else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
-    return value
 
 
 def _read_yaml(path: Path) -> Any:
