@@ -14,6 +14,9 @@ import yaml
 from scaseg.errors import UserError, nearest
 
 Config = TypeVar("Config")
+# what a value of a type may come as, where it is not the type itself
+ACCEPTED: dict[Any, Any] = {tuple: Iterable, dict: Mapping, int: int | float, float: int | float}
+ACCEPTED[Any] = object
 
 
 class Text(str):
@@ -83,9 +86,9 @@ for _kind in (Loader, Dumper):  # the one reads 1e-3 as a number, so the other q
     _exponent = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+\Z")
     _kind.add_implicit_resolver(FLOAT, _exponent, list("-+.0123456789"))
 Loader.add_constructor(INT, Loader.construct_yaml_int)
-for _kind in (list, tuple):
+for _list in (list, tuple):
     Dumper.add_representer(
-        _kind,
+        _list,
         lambda dumper, values: dumper.represent_sequence(
             "tag:yaml.org,2002:seq", values, flow_style=True
         ),
@@ -98,13 +101,11 @@ def parse(text: str) -> Any:
         return yaml.load(text, Loader=Loader)
     except UserError:
         raise
-    except yaml.MarkedYAMLError as error:
-        place, detail, cause = _line(error.problem_mark), error.problem or "", error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: 2001-99-99
-        place, detail, cause = "", str(error).splitlines()[0], error
-    except RecursionError as error:
-        place, detail, cause = "", "nested too deeply", error
-    raise UserError(place, "invalid YAML", "fix it", detail) from cause
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2001-99-99
+        place = _line(getattr(error, "problem_mark", None))
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        detail = "nested too deeply" if isinstance(error, RecursionError) else problem
+        raise UserError(place, "invalid YAML", "fix it", detail) from error
 
 
 def setting(
@@ -191,8 +192,7 @@ def _convert(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
         value = _parse_list(value) if origin is tuple else parse(value)
     if hint is float and isinstance(value, str):
         value = float(value)  # "1e-3" in quotes
-    accepted = {tuple: Iterable, dict: Mapping, int: (int, float), float: (int, float), Any: object}
-    if not isinstance(value, accepted.get(origin or hint, hint)):
+    if not isinstance(value, ACCEPTED.get(origin or hint, hint)):
         raise TypeError
     if origin is tuple:
         if isinstance(value, (str, Mapping)):
