@@ -31,13 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if keys:
             check_keys(keys, allowed=getattr(options, "takes_keys", False))
         options.config_keys = keys
-        options.run(options, parser)
+        options.run(options)
     except UserError as error:
         fail(2, error)
     except WorkError as error:
         fail(1, error)
-    except ValueError as error:  # TODO: until all rooms raise UserError
-        fail(2, UserError("", str(error)))
     except BrokenPipeError:  # | head has read enough
         sys.stderr.close()
         sys.exit(0)
@@ -45,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(1, WorkError(error.filename or "", error.strerror or str(error), "give another place"))
     except (MemoryError, RuntimeError) as error:
         # RuntimeError is how NumPy and torch say it
-        said = str(error).lower()
-        if not (isinstance(error, MemoryError) or re.search("(out of|allocate) memory", said)):
+        known = re.search("(out of|allocate) memory", str(error), re.IGNORECASE)
+        if known is None and not isinstance(error, MemoryError):
             raise
-        problem = f"out of memory ({str(error) or 'no more'})"
-        fail(1, WorkError("", problem, "use smaller images or networks"))
+        detail, remedy = str(error) or "no more", "use smaller images or networks"
+        fail(1, WorkError("", "out of memory", remedy, detail))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)

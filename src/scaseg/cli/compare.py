@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive, whole
@@ -30,58 +31,30 @@ def add_compare(add: Callable[..., Parser]) -> None:
         "average sca sca:pair_channels=4 dot --seeds 2 --folds 5 --jobs 2 --out runs/contexts",
     )
     add_settings(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="where runs and tables go")
-    parser.add_argument(
-        "--contexts",
-        nargs="+",
-        default=["none,average,sca,dot"],
-        metavar="NAME",
-        help="contexts, the first is what the others are compared with; sca:pair_channels=4 gives "
-        "one an option of its own (none average sca dot)",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=lambda text: whole(text, 1, 1000),
-        default=3,
-        metavar="N",
-        help="runs of each (%(default)s)",
-    )
-    parser.add_argument(
-        "--folds",
-        type=lambda text: whole(text, 2),
-        metavar="N",
-        help="cross-validation: all listed images in N parts, each tested once (no folds)",
-    )
-    parser.add_argument(
-        "--split", metavar="NAME", help="what to evaluate on (test, else val, else held out)"
-    )
-    group = parser.add_argument_group("the queue")
-    group.add_argument(
-        "--jobs",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="trainings in parallel on one device, each in its own process (%(default)s)",
-    )
-    group.add_argument(
-        "--time-limit",
-        type=_seconds,
-        metavar="SECONDS",
-        help="start nothing that would not end within, and stop what runs then; the same command "
-        "goes on (no limit)",
-    )
-    group.add_argument(
-        "--keep",
-        choices=("models", "all", "nothing"),
-        default="models",
-        help="of finished runs: the final models, training states too, or rows alone (%(default)s)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="the table alone")
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    option = parser.add_argument
+    option("--out", metavar="DIR", required=True, help="where runs and tables go")
+    about = "contexts, the first is what the others are compared with; sca:pair_channels=4 gives "
+    about += "one an option of its own (none average sca dot)"
+    default = ["none,average,sca,dot"]
+    option("--contexts", nargs="+", default=default, metavar="NAME", help=about)
+    option("--seeds", type=whole(1, 1000), default=3, metavar="N", help="runs of each (3)")
+    about = "cross-validation: all listed images in N parts, each tested once (no folds)"
+    option("--folds", type=whole(2), metavar="N", help=about)
+    option("--split", metavar="NAME", help="what to evaluate on (test, else val, else held out)")
+    option("--quiet", action="store_true", help="the table alone")
+    option("--json", action="store_true", help="print JSON in place of the table")
+    option = parser.add_argument_group("the queue").add_argument
+    about = "trainings in parallel on one device, each in its own process (1)"
+    option("--jobs", type=positive, default=1, metavar="N", help=about)
+    about = "start nothing that would not end within, and stop what runs then; the same command "
+    about += "goes on (no limit)"
+    option("--time-limit", type=_seconds, metavar="SECONDS", help=about)
+    about = "of finished runs: the final models, training states too, or rows alone (models)"
+    option("--keep", choices=("models", "all", "nothing"), default="models", help=about)
     parser.set_defaults(run=_compare)
 
 
-def _compare(options: argparse.Namespace, parser: Parser) -> None:
+def _compare(options: argparse.Namespace) -> None:
     began = time.monotonic()  # the imports below take their seconds too
     check_folder("--out", options.out)
     if options.context is not None:
@@ -137,10 +110,7 @@ def _compare(options: argparse.Namespace, parser: Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UserError("", repr(text), "give seconds, more than 0")
-    return seconds
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise UserError("", repr(text), "give seconds, more than 0")

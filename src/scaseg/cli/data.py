@@ -104,7 +104,7 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_prepare)
 
 
-def _list(options: argparse.Namespace, parser: Parser) -> None:
+def _list(options: argparse.Namespace) -> None:
     forms = {name: dataset.__doc__.split("\n")[0] for name, dataset in DATASETS.items()}
     if options.json:
         _print(json.dumps(forms, indent=2))
@@ -116,7 +116,7 @@ def _list(options: argparse.Namespace, parser: Parser) -> None:
         _print(f"{name:{indent}}" + f"\n{'':{indent}}".join(lines))
 
 
-def _check(options: argparse.Namespace, parser: Parser) -> None:
+def _check(options: argparse.Namespace) -> None:
     from scaseg.config.recipe import load_recipe
     from scaseg.data.validation.check import check_data
     from scaseg.data.validation.report import render
@@ -148,7 +148,7 @@ def _check(options: argparse.Namespace, parser: Parser) -> None:
         sys.exit(1)
 
 
-def _prepare(options: argparse.Namespace, parser: Parser) -> None:
+def _prepare(options: argparse.Namespace) -> None:
     from scaseg.data.prepare import IncompleteError, prepare
     from scaseg.progress import progress_bar
 

@@ -34,7 +34,7 @@ def add_demo(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_demo)
 
 
-def _demo(options: argparse.Namespace, parser: Parser) -> None:
+def _demo(options: argparse.Namespace) -> None:
     check_folder("--out", options.out)
     # scenes are small: threads would spend their time waiting for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -52,7 +52,7 @@ def add_evaluate(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_evaluate, takes_keys=True)
 
 
-def _evaluate(options: argparse.Namespace, parser: Parser) -> None:
+def _evaluate(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_folder("--out", options.out)
     folder = find("--model", options.model)  # before Lightning is imported
@@ -83,6 +83,5 @@ def _scales(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; give numbers separated by commas, such as 0.75,1,1.25"
-        ) from None
+        fits = "give numbers separated by commas, such as 0.75,1,1.25"
+        raise UserError("", repr(text), fits) from None

@@ -62,7 +62,7 @@ def add_explain(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_explain)
 
 
-def _explain(options: argparse.Namespace, parser: Parser) -> None:
+def _explain(options: argparse.Namespace) -> None:
     kind = _check_out(options)
     _check_combination(options)
     notes = _compare(options, kind) if options.compare else _explain_image(options, kind)

@@ -7,10 +7,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from scaseg.errors import UserError, WorkError, located, nearest
+from scaseg.errors import UserError, located, nearest
 
 _FITS = {int: "a whole number", float: "a number"}
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")  # quoted spaces do not end a word
@@ -47,14 +47,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Turn a complaint of argparse itself into a UserError."""
-        if "; " in message:  # TODO: our own, until all commands raise UserError
-            raise UserError("", message)
         place, _, problem = re.sub(r"^arguments? (\S+?):? ", r"\1\n", message).rpartition("\n")
         raise UserError(place, " ".join(problem.split()), self.see_help)
-
-    def fail(self, code: int, message: str) -> NoReturn:
-        """TODO: until all commands raise WorkError."""
-        raise WorkError("", message) if code == 1 else UserError("", message)
 
     def commands(self) -> dict[str, Parser]:
         """The commands under this one, by name."""
@@ -119,8 +113,6 @@ class Parser(argparse.ArgumentParser):
                 return convert(text)
             except UserError:
                 raise
-            except argparse.ArgumentTypeError as error:
-                raise UserError("", str(error)) from error
             except (TypeError, ValueError) as error:
                 raise UserError("", repr(text), f"give {_FITS.get(convert, 'another')}") from error
 
@@ -160,23 +152,17 @@ def format_command(command: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def whole(text: str, least: int, most: int | None = None) -> int:
-    """Read a whole number from `least` to `most`."""
-    digits = text.isascii() and text.isdigit() and len(text) <= 18
-    if not digits or int(text) < least or (most is not None and int(text) > most):
-        fits = f">= {least}" if most is None else f"from {least} to {most}"
-        raise UserError("", repr(text), f"give a whole number {fits}")
-    return int(text)
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a function that reads a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        digits = text.isascii() and text.isdigit() and len(text) <= 18
+        if not digits or int(text) < least or (most is not None and int(text) > most):
+            fits = f">= {least}" if most is None else f"from {least} to {most}"
+            raise UserError("", repr(text), f"give a whole number {fits}")
+        return int(text)
+
+    return read
 
 
-def positive(text: str) -> int:
-    """Read a whole number >= 1."""
-    return whole(text, 1)
-
-
-def whole_numbers(text: str) -> list[int]:
-    """Read whole numbers >= 1 separated by commas."""
-    try:
-        return [positive(part.strip()) for part in text.split(",")]
-    except UserError as error:
-        raise UserError("", repr(text), "give whole numbers >= 1 separated by commas") from error
+positive = whole(1)

@@ -83,7 +83,7 @@ def add_predict(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_predict)
 
 
-def _predict(options: argparse.Namespace, parser: Parser) -> None:
+def _predict(options: argparse.Namespace) -> None:
     from scaseg.inference.predict_folder import predict_folder  # numpy, and later torch
 
     arguments = vars(options).copy()
@@ -113,6 +113,6 @@ def _predict(options: argparse.Namespace, parser: Parser) -> None:
 def _shard(text: str) -> tuple[int, int]:
     index, _, count = text.partition("/")
     try:
-        return whole(index, 1, positive(count)), positive(count)
+        return whole(1, positive(count))(index), positive(count)
     except UserError as error:
         raise UserError("", repr(text), "give I/N with I from 1 to N, such as 2/8") from error

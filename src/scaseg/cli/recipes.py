@@ -27,7 +27,7 @@ def add_recipes(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_recipes)
 
 
-def _recipes(options: argparse.Namespace, parser: Parser) -> None:
+def _recipes(options: argparse.Namespace) -> None:
     from scaseg.config.recipe import RECIPES, recipe_names
 
     names = recipe_names()

@@ -17,52 +17,34 @@ from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 if TYPE_CHECKING:
     from scaseg.config.run import RunConfig
 
-# options that stand for a key of the run: what a person types, and where it goes
-KEYS = {
-    "data": "data.root",
-    "max_pixels": "data.max_pixels",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "seed": "training.seed",
-    "lr": "training.lr",
-    "head_lr": "training.head_lr",
-    "backbone": "model.backbone",
-    "backbone_weights": "model.backbone_weights",
-    "context": "model.context",
-    "head": "model.head",
-    "on_nan": "training.on_nan",
-    **MACHINE_KEYS,
+# options that stand for a key of a recipe: the key, the value's name, the help
+COMMON = {
+    "epochs": ("training.epochs", "N", "passes over the training images (50)"),
+    "batch_size": ("training.batch_size", "N", "images a step, on each device (3)"),
+    "seed": ("training.seed", "N", "of weights, order and augmentation (0)"),
+    "lr": ("training.lr", "X", "base rate of the backbone (0.001)"),
+    "head_lr": ("training.head_lr", "X", "of context and head (10 x lr)"),
+    "backbone": ("model.backbone", "NAME", f"{', '.join(BACKBONES)} (vgg16)"),
+    "backbone_weights": (
+        *("model.backbone_weights", "WHAT"),
+        "imagenet, a safetensors file, or a model: outdoor, a run folder (random weights)",
+    ),
+    "context": ("model.context", "NAME", f"{', '.join(CONTEXTS)} (sca)"),
+    "head": ("model.head", "NAME", f"{', '.join(HEADS)} (the backbone's usual one)"),
+    "on_nan": ("training.on_nan", "WHAT", "at a loss that is not finite: stop, or skip:N (stop)"),
 }
+KEYS = {"data": "data.root", "max_pixels": "data.max_pixels", **MACHINE_KEYS}
+KEYS |= {name: key for name, (key, *_) in COMMON.items()}
 
 
 def add_settings(parser: Parser) -> None:
     """Describe a recipe and what overrides it."""
-    parser.add_argument(
-        "recipe",
-        nargs="?",
-        metavar="RECIPE",
-        help="a YAML file, or a name that `scaseg recipes` lists",
-    )
+    about = "a YAML file, or a name that `scaseg recipes` lists"
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=about)
     parser.add_argument("--data", metavar="DIR", help="images/ and labels/, or see `data list`")
     group = parser.add_argument_group("settings that change most often")
-    group.add_argument("--epochs", metavar="N", help="passes over the training images (50)")
-    group.add_argument("--batch-size", metavar="N", help="images a step, on each device (3)")
-    group.add_argument("--seed", metavar="N", help="of weights, order and augmentation (0)")
-    group.add_argument("--lr", metavar="X", help="base rate of the backbone (0.001)")
-    group.add_argument("--head-lr", metavar="X", help="of context and head (10 x lr)")
-    group.add_argument("--backbone", metavar="NAME", help=f"{', '.join(BACKBONES)} (vgg16)")
-    group.add_argument(
-        "--backbone-weights",
-        metavar="WHAT",
-        help="imagenet, a safetensors file, or a model: outdoor, a run folder (random weights)",
-    )
-    group.add_argument("--context", metavar="NAME", help=f"{', '.join(CONTEXTS)} (sca)")
-    group.add_argument(
-        "--head", metavar="NAME", help=f"{', '.join(HEADS)} (the backbone's usual one)"
-    )
-    group.add_argument(
-        "--on-nan", metavar="WHAT", help="at a loss that is not finite: stop, or skip:N (stop)"
-    )
+    for name, (_, metavar, about) in COMMON.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
     add_max_pixels(group)
     add_machine(parser)
     parser.set_defaults(takes_keys=True)
@@ -120,9 +102,8 @@ def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             if value is None:
                 raise UserError(f"--{key}", "no value", "give one after it")
             if value.startswith("--"):  # the next option, more likely
-                raise UserError(
-                    f"--{key}", f"{value!r} follows", f"give a value, or --{key}={value}"
-                )
+                remedy = f"give a value, or --{key}={value}"
+                raise UserError(f"--{key}", f"{value!r} follows", remedy)
         keys[key] = value
     return rest, keys
 

@@ -37,7 +37,7 @@ def add_train(add: Callable[..., Parser]) -> None:
     parser.set_defaults(run=_train)
 
 
-def _train(options: argparse.Namespace, parser: Parser) -> None:
+def _train(options: argparse.Namespace) -> None:
     if options.keys:
         from scaseg.config.recipe import describe
 
