@@ -24,11 +24,13 @@ def add_demo(add: Callable[..., Parser]) -> None:
         "weights, no GPU, and about three minutes on two cores.",
         epilog="example: scaseg demo --out demo",
     )
+    parser.add_argument("--out", metavar="DIR", default="demo", help="where all goes (demo)")
     parser.add_argument(
-        "--out", metavar="DIR", default="demo", help="where everything goes (%(default)s)"
+        "--epochs", type=positive, default=10, metavar="N", help="fewer are quicker (10)"
     )
-    parser.add_argument("--epochs", type=positive, metavar="N", help="fewer for a quick look (10)")
-    parser.add_argument("--images", type=positive, metavar="N", help="training scenes (1200)")
+    parser.add_argument(
+        "--images", type=positive, default=1200, metavar="N", help="training scenes (1200)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
     parser.add_argument("--quiet", action="store_true", help="the table alone")
     parser.set_defaults(run=_demo)
@@ -42,22 +44,21 @@ def _demo(options: argparse.Namespace) -> None:
     from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
     from scaseg.demo.run import SCENES, model_folder, run_demo
 
-    sizes = {"epochs": options.epochs, "images": options.images}
     findings = run_demo(
         options.out,
         overwrite=options.overwrite,
         log=lambda line: None if options.quiet else print(line, file=sys.stderr),
         bars=not options.quiet,
-        **{name: value for name, value in sizes.items() if value is not None},
+        epochs=options.epochs,
+        images=options.images,
     )
     print(f"\n{table(findings.rows)}\n")
     folder = Path(options.out)
     scene = next(iter(sorted((folder / SCENES).iterdir())))
     print(f"picture: {folder / PICTURE}")
-    print(
-        f"report:  {folder / PAGE} (opens in any browser, offline; {REPORT_PICTURE}: as a picture)"
-    )
-    model = model_folder(folder, findings.names[1])
+    note = f"opens in any browser, offline; {REPORT_PICTURE}: as a picture"
+    print(f"report:  {folder / PAGE} ({note})")
+    model = model_folder(folder, findings.rows[-1].context)
     # as it was called: a .venv need not be active
     program = "scaseg" if shutil.which("scaseg") else os.path.relpath(sys.argv[0])
     words = [program, "explain", str(scene), "--model", str(model), "--point", "64,72"]

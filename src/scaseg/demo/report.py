@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
+from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.explanation.disagreement import Disagreement
 from scaseg.explanation.maps import DependencyMaps
 from scaseg.explanation.occlusion import Occlusion
@@ -22,7 +23,6 @@ from scaseg.explanation.page import draw_disagreements
 from scaseg.explanation.selectivity import Mean, Selectivity
 from scaseg.io.atomic import whole_file, write_text
 from scaseg.metrics import percent
-from scaseg.plots.palette import Palette
 
 PAGE, PICTURE, REPORT_PICTURE = "report.html", "picture.png", "report.png"
 TITLE = "The rest of the scene decides what the sand is"
@@ -43,13 +43,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """All that the demo measured; the disagreements are of the first of `names` with the second."""
+    """All that the demo measured; the disagreements are of the first row's model and the last's."""
 
     rows: Sequence[Row]
     disagreements: Sequence[Disagreement]
-    names: tuple[str, str]
-    classes: tuple[str, ...]
-    palette: Palette
     maps: DependencyMaps
     selectivity: Selectivity
     occlusion: Occlusion
@@ -71,9 +68,12 @@ def write_report(findings: Findings, folder: Path) -> None:
 
     picture.png is of the disagreements, or of the maps where there are none.
     """
-    maps, found = _png(findings.maps.figure(width=13)), findings.disagreements
-    page = (found, findings.classes, findings.palette)
-    pictures = [_png(draw_disagreements(*page, names=findings.names))] if found else []
+    maps, pictures = _png(findings.maps.figure(width=13)), []
+    first, last = findings.rows[0].context, findings.rows[-1].context
+    if findings.disagreements:
+        legend = (ContextScenesGlobal.classes, ContextScenesGlobal.palette)
+        figure = draw_disagreements(findings.disagreements, *legend, names=(first, last))
+        pictures.append(_png(figure))
     with whole_file(folder / PICTURE) as temporary:
         temporary.write_bytes([*pictures, maps][0])
     template = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"))
@@ -82,8 +82,8 @@ def write_report(findings: Findings, folder: Path) -> None:
         table=_html_table(findings.rows),
         picture="".join(_embedded(png, "image, truth, predictions, map") for png in pictures),
         maps=_embedded(maps, "dependency maps of several points"),
-        first=html.escape(findings.names[0]),
-        last=html.escape(findings.names[1]),
+        first=first,
+        last=last,
         summary=html.escape(_summary(findings)),
         selectivity=html.escape(findings.selectivity.table()),
         occlusion=html.escape(findings.occlusion.table()),
@@ -105,9 +105,7 @@ def _best(rows: Sequence[Row]) -> Row:
 
 def _summary(findings: Findings) -> str:
     """Say what the table says, whichever way it came out."""
-    by_name = {row.context: row for row in findings.rows}
-    first, last = (by_name[name] for name in findings.names)
-    drop = findings.occlusion
+    first, last, drop = findings.rows[0], findings.rows[-1], findings.occlusion
     return (
         f"On scenes that no network has seen, {first.context} has a mean IoU of {first.sand:.0f} "
         f"on sand, {last.context} {last.sand:.0f}. Take away the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,19 +20,18 @@ from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.data.scenes.mirage import FIRST_GROUND
-from scaseg.demo.report import Findings, Row, write_report
+from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, Findings, Row, write_report
 from scaseg.errors import UserError, WorkError
 from scaseg.explanation.disagreement import largest_disagreements
 from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
-from scaseg.io.atomic import whole_file, write_json
+from scaseg.io.atomic import write_json
 from scaseg.io.paths import not_writable
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
-from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
-from scaseg.training.evaluation import Evaluation, evaluate
+from scaseg.training.evaluation import evaluate
 from scaseg.training.run_folder import METRICS, MODEL, RECIPE
 
 CONTEXTS = ("none", "average", "sca")
@@ -43,7 +43,7 @@ EXPLAINED = 40  # scenes that are searched for pictures and measured
 NUMBERS = "demo.json"
 OURS = (
     *("runs", "logs", RECIPE, RESULTS, TABLE, CSV_TABLE, PLOT),  # of the comparison
-    *(NUMBERS, "report.html", "report.png", "picture.png", SCENES, PREDICTIONS),
+    *(NUMBERS, PAGE, PICTURE, REPORT_PICTURE, SCENES, PREDICTIONS),
 )
 
 
@@ -73,33 +73,50 @@ def run_demo(
 
     UserError where the folder holds something else; WorkError where a training fails.
     """
-    test = ContextScenesGlobal("test")
-    most = len(ContextScenesGlobal("train"))
+    test, most = ContextScenesGlobal("test"), len(ContextScenesGlobal("train"))
     if images > most:
         raise UserError("--images", f"{images}", f"there are {most} training scenes")
     folder = Path(out)
     _open_folder(folder, overwrite=overwrite)
     started = time.monotonic()
     run = demo_run(epochs, images)
-    log(
-        f"training {len(CONTEXTS)} networks ({', '.join(CONTEXTS)}) on {images} generated scenes, "
-        f"{epochs} epochs, in parallel"
-    )
+    networks = f"{len(CONTEXTS)} networks ({', '.join(CONTEXTS)})"
+    log(f"training {networks} on {images} generated scenes, {epochs} epochs, in parallel")
     with progress_bar("training", shown=bars) as progress:
         found = compare(run, CONTEXTS, out=folder, seeds=1, jobs=len(CONTEXTS), progress=progress)
     if found.failed:
         raise WorkError("training", found.failed[0])
     minutes, seconds = divmod(int(time.monotonic() - started), 60)
     log(f"trained in {minutes}:{seconds:02d}; evaluating on scenes never seen")
-    models, rows = {}, []
+    models, rows = [], []
     for name in CONTEXTS:
         place = model_folder(folder, name)
-        model = models[name] = load_model(place / MODEL)
-        result = evaluate(model, test, machine=run.machine, quiet=not bars)
-        rows.append(_make_row(name, model, result, place))
+        models.append(load_model(place / MODEL))
+        scores = evaluate(models[-1], test, machine=run.machine, quiet=not bars).scores
+        parameters = sum(parameter.numel() for parameter in models[-1].parameters())
+        seconds_of_epochs = (float(row["seconds"]) for row in read_rows(place / METRICS))
+        sand = 100 * statistics.fmean(scores.ious[FIRST_GROUND:])
+        rows.append(Row(name, scores.summary(), sand, parameters, sum(seconds_of_epochs)))
     log("predicting, and measuring what decisions depend on")
-    _predict(models[CONTEXTS[-1]], folder)
-    findings = replace(_explain(models, rows), seconds=time.monotonic() - started)
+    scenes = [test[index] for index in range(EXPLAINED)]
+    photographs = [scene.image for scene in scenes]
+    for place in (folder / SCENES, folder / PREDICTIONS):
+        place.mkdir(exist_ok=True)
+    first, last = models[0], models[-1]
+    predicted = last.predict(photographs[:PREDICTED])
+    for scene, segmentation in zip(scenes[:PREDICTED], predicted, strict=True):
+        Image.fromarray(scene.image).save(folder / SCENES / f"{scene.name}.png")
+        segmentation.save(folder / PREDICTIONS / f"{scene.name}.png")
+    disagreements = largest_disagreements(first, last, scenes, top=4)
+    shown = disagreements[0].image if disagreements else photographs[0]
+    findings = Findings(
+        rows=rows,
+        disagreements=disagreements,
+        maps=explain(last, shown, points=POINTS),
+        selectivity=selectivity(last, photographs[:16]),
+        occlusion=occlusion(last, photographs),
+        seconds=time.monotonic() - started,
+    )
     write_report(findings, folder)
     numbers = {
         "contexts": [row._asdict() for row in rows],
@@ -114,52 +131,6 @@ def run_demo(
 def model_folder(folder: str | Path, context: str) -> Path:
     """Where the demo keeps the run of a context."""
     return Job(context, 0).run_folder(folder)
-
-
-def _predict(model: Segmenter, folder: Path) -> None:
-    """Write some scenes as files, with the model's predictions."""
-    scenes, predictions = folder / SCENES, folder / PREDICTIONS
-    for place in (scenes, predictions):
-        place.mkdir(exist_ok=True)
-    test = ContextScenesGlobal("test")
-    samples = [test[index] for index in range(PREDICTED)]
-    found = model.predict([sample.image for sample in samples])
-    for sample, segmentation in zip(samples, found, strict=True):
-        with whole_file(scenes / f"{sample.name}.png") as temporary:
-            Image.fromarray(sample.image).save(temporary, format="PNG")
-        segmentation.save(predictions / f"{sample.name}.png")
-
-
-def _explain(models: dict[str, Segmenter], rows: list[Row]) -> Findings:
-    """Compare the first model with the last, and measure the maps of the last."""
-    names = list(models)
-    first, last = models[names[0]], models[names[-1]]
-    test = ContextScenesGlobal("test")
-    scenes = [test[index] for index in range(EXPLAINED)]
-    found = largest_disagreements(first, last, scenes, top=4)
-    shown = found[0].image if found else scenes[0].image
-    return Findings(
-        rows=rows,
-        disagreements=found,
-        names=(names[0], names[-1]),
-        classes=last.config.classes,
-        palette=ContextScenesGlobal.palette,
-        maps=explain(last, shown, points=POINTS),
-        selectivity=selectivity(last, [scene.image for scene in scenes[:16]]),
-        occlusion=occlusion(last, [scene.image for scene in scenes]),
-        seconds=0.0,
-    )
-
-
-def _make_row(name: str, model: Segmenter, result: Evaluation, place: Path) -> Row:
-    grounds = result.scores.ious[FIRST_GROUND:]
-    return Row(
-        context=name,
-        scores=result.scores.summary(),
-        sand=100 * sum(grounds) / len(grounds),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        seconds=sum(float(row["seconds"]) for row in read_rows(place / METRICS)),
-    )
 
 
 def _open_folder(folder: Path, *, overwrite: bool) -> None:
