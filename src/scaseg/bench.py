@@ -22,8 +22,11 @@ from scaseg.system import MemoryPeak, available_memory, choose_device, in_words
 
 REFERENCE_UP_TO = 1024  # the literal form holds n x n x 2K numbers
 
-# Takes leaf tensors, returns (1, n, M).
-Contender = Callable[..., Tensor]
+Contender = Callable[..., Tensor]  # takes leaf tensors, returns (1, n, M)
+HEAD = (
+    f"{'n':>6}  {'context':<20} {'forward':>10} {'fwd + bwd':>10} {'memory':>8}"
+    f"  {'linear is faster':>16}"
+)
 
 
 @dataclass
@@ -39,13 +42,7 @@ class Measurement:
 
 
 def run(
-    sizes: Sequence[int],
-    *,
-    channels: int,
-    hidden: int,
-    repeats: int,
-    device: str,
-    as_json: bool,
+    sizes: Sequence[int], *, channels: int, hidden: int, repeats: int, device: str, as_json: bool
 ) -> None:
     """Measure every contender at every size and print a table, or JSON."""
     place = torch.device(choose_device(device))
@@ -54,21 +51,22 @@ def run(
     if free is not None and needed > free:
         problem = f"{max(sizes)} with --channels {channels} take more than {in_words(needed)}"
         raise UserError("--sizes", f"{problem}, but {in_words(free)} are free", "give less")
-    machine = _machine(place)
-    rows: list[Measurement] = []
-    if not as_json:
-        print(machine)
-        print(f"M = {channels}, float32, one image, median of {repeats}; memory of both passes\n")
-        print(_HEAD)
-    for neurons in sizes:
-        start = len(rows)
-        for name, contender, inputs in _contenders(neurons, channels, hidden, place):
-            rows.append(_measure(name, contender, inputs, neurons, repeats, place))
-        if not as_json:
-            _print_rows(rows[start:])
+    cpu = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    machine = torch.cuda.get_device_name(place) if place.type == "cuda" else cpu
+    machine = f"{machine}, torch {torch.__version__}"
+    measured = (
+        [_measure(*one, repeats, place) for one in _contenders(neurons, channels, hidden, place)]
+        for neurons in sizes
+    )
     if as_json:
-        plain = [asdict(row) for row in rows]
+        plain = [asdict(row) for rows in measured for row in rows]
         print(json.dumps({"machine": machine, "channels": channels, "rows": plain}))
+        return
+    print(machine)
+    print(f"M = {channels}, float32, one image, median of {repeats}; memory of both passes\n")
+    print(HEAD)
+    for rows in measured:
+        _print_rows(rows)
 
 
 def _contenders(
@@ -112,12 +110,7 @@ def _convolutions(values: Tensor, identity: Tensor, context: Tensor) -> Tensor:
 
 
 def _measure(
-    name: str,
-    contender: Contender,
-    inputs: list[Tensor],
-    neurons: int,
-    repeats: int,
-    device: torch.device,
+    name: str, contender: Contender, inputs: list[Tensor], repeats: int, device: torch.device
 ) -> Measurement:
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     grad = torch.randn_like(inputs[0])
@@ -129,15 +122,9 @@ def _measure(
     def both() -> None:
         torch.autograd.grad(contender(*leaves), leaves, grad)
 
-    forward_memory, both_memory = _peak(forward, device), _peak(both, device)  # also a warm-up
-    return Measurement(
-        contender=name,
-        neurons=neurons,
-        forward=seconds(forward, repeats, device),
-        both=seconds(both, repeats, device),
-        forward_memory=forward_memory,
-        both_memory=both_memory,
-    )
+    memory = _peak(forward, device), _peak(both, device)  # also a warm-up
+    times = seconds(forward, repeats, device), seconds(both, repeats, device)
+    return Measurement(name, inputs[0].shape[1], *times, *memory)
 
 
 def seconds(work: Callable[[], None], repeats: int, device: torch.device) -> float:
@@ -170,19 +157,6 @@ def _peak(work: Callable[[], None], device: torch.device) -> int | None:
     return None if peak.mebibytes is None else round(peak.mebibytes * 2**20)
 
 
-def _machine(device: torch.device) -> str:
-    name = f"{platform.machine()}, {torch.get_num_threads()} threads"
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    return f"{name}, torch {torch.__version__}"
-
-
-_HEAD = (
-    f"{'n':>6}  {'context':<20} {'forward':>10} {'fwd + bwd':>10} {'memory':>8}"
-    f"  {'linear is faster':>16}"
-)
-
-
 def _print_rows(rows: list[Measurement]) -> None:
     linear = next(row for row in rows if row.contender == "linear")
     for row in rows:
@@ -190,12 +164,7 @@ def _print_rows(rows: list[Measurement]) -> None:
         faster = ""
         if row is not linear:
             faster = f"{row.forward / linear.forward:6.1f} x {row.both / linear.both:5.1f} x"
-        print(
-            f"{row.neurons:>6}  {row.contender:<20} {_milliseconds(row.forward):>10} "
-            f"{_milliseconds(row.both):>10} {memory:>8}  {faster:>16}".rstrip()
-        )
+        times = (f"{1000 * one:.{1 if one > 0.1 else 2}f} ms" for one in (row.forward, row.both))
+        cells = " ".join(f"{time:>10}" for time in times) + f" {memory:>8}  {faster:>16}"
+        print(f"{row.neurons:>6}  {row.contender:<20} {cells}".rstrip())
     print(flush=True)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms" if seconds > 0.1 else f"{1000 * seconds:.2f} ms"
