@@ -7,17 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from scaseg.cli.bench import add_bench
-from scaseg.cli.compare import add_compare
-from scaseg.cli.data import add_data
-from scaseg.cli.demo import add_demo
-from scaseg.cli.evaluate import add_evaluate
-from scaseg.cli.explain import add_explain
+from scaseg.cli import bench, compare, data, demo, evaluate, explain, predict, recipes, train
 from scaseg.cli.parser import Parser
-from scaseg.cli.predict import add_predict
-from scaseg.cli.recipes import add_recipes
 from scaseg.cli.settings import check_keys, split_keys
-from scaseg.cli.train import add_train
 from scaseg.errors import UserError, WorkError, one_line
 from scaseg.version import __version__
 
@@ -71,9 +63,6 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (
-        *(add_demo, add_train, add_evaluate, add_predict, add_explain, add_compare),
-        *(add_data, add_recipes, add_bench),
-    ):
-        add(commands.add_parser)
+    for command in (demo, train, evaluate, predict, explain, compare, data, recipes, bench):
+        command.add_command(commands.add_parser)
     return parser

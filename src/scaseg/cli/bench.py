@@ -9,7 +9,7 @@ from scaseg.cli.parser import Parser, positive
 from scaseg.errors import UserError
 
 
-def add_bench(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "bench",

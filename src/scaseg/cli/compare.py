@@ -18,7 +18,7 @@ from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder
 
 
-def add_compare(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "compare",

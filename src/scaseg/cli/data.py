@@ -22,7 +22,7 @@ CHECK_KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as
 SHOWN = 20  # problems that `prepare` lists
 
 
-def add_data(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the commands."""
     parser = add(
         "data",

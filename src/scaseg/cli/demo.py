@@ -14,7 +14,7 @@ from scaseg.cli.parser import Parser, positive
 from scaseg.io.paths import check_folder
 
 
-def add_demo(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "demo",

@@ -21,7 +21,7 @@ from scaseg.io.model_folder import is_builtin
 from scaseg.io.paths import check_folder
 
 
-def add_evaluate(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "evaluate",

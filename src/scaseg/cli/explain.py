@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg", "npz")
 
 
-def add_explain(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "explain",

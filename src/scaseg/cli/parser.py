@@ -85,19 +85,16 @@ class Parser(argparse.ArgumentParser):
         if option == "--model" and "--backbone-weights" in known:
             return "a training starts from a model's backbone by --backbone-weights outdoor"
         hyphenated = option.replace("_", "-")
-        near = hyphenated if hyphenated in known else self._key(option) or nearest(option, known)
+        near = hyphenated if hyphenated in known else None
+        if near is None and self.get_default("takes_keys"):
+            from scaseg.cli.settings import key_ending
+
+            key = key_ending(option.lstrip("-").replace("-", "_"))  # --training.ema for --ema
+            near = key and f"--{key}"
+        near = near or nearest(option, known)
         if near is not None:
             return f"did you mean {near}?"
         return f"options follow the command: {self.see_help}" if self.commands() else self.see_help
-
-    def _key(self, option: str) -> str | None:
-        """The recipe key that ends like an option: --training.ema for --ema."""
-        if not self.get_default("takes_keys"):
-            return None
-        from scaseg.cli.settings import key_ending
-
-        key = key_ending(option.lstrip("-").replace("-", "_"))
-        return None if key is None else f"--{key}"
 
     def _refuse_empty_values(self, arguments: Sequence[str]) -> None:
         """Refuse an empty value: as a path it would be the working folder, which nobody named."""

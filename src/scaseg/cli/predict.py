@@ -15,7 +15,7 @@ from scaseg.progress import progress_bar
 from scaseg.system import DEVICES, PRECISIONS
 
 
-def add_predict(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "predict",

@@ -13,7 +13,7 @@ from scaseg.io.atomic import write_text
 from scaseg.io.paths import not_writable
 
 
-def add_recipes(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "recipes",

@@ -11,7 +11,7 @@ from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
 
 
-def add_train(add: Callable[..., Parser]) -> None:
+def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
     parser = add(
         "train",

@@ -8,14 +8,10 @@ OUT/table.md, table.csv, compare.png
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from scaseg.comparison.jobs import Job, make_jobs
@@ -36,7 +32,6 @@ from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
 from scaseg.training.run import train
 from scaseg.training.run_folder import MODEL, RECIPE
-from scaseg.training.signals import TerminatedError
 
 PICTURE = "compare.png"
 
@@ -45,9 +40,9 @@ PICTURE = "compare.png"
 class Comparison:
     """The results so far: a summary per variant, errors of failed jobs, jobs still to do."""
 
-    summaries: list[Summary] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    remaining: list[str] = field(default_factory=list)
+    summaries: list[Summary]
+    failed: list[str]
+    remaining: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """What --json prints."""
@@ -84,7 +79,7 @@ def compare(
     if run.machine.devices * run.machine.nodes > 1:
         remedy = "use 1, and --jobs for more"
         raise UserError("--devices", "a comparison runs on one device", remedy)
-    with folder_lock(folder), _exit_at_sigterm():
+    with folder_lock(folder):
         _check_folder(folder, run)
         results = Results(folder)
         splits = _check_splits(run, split, [*wanted, *results.rows])
@@ -175,20 +170,3 @@ def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results) -> None:
         own = job.configure(run)
         data, machine = replace(own.data, cache="none"), replace(own.machine, workers=0)
         train(replace(own, data=data, machine=machine), fast_dev_run=True, quiet=True)
-
-
-@contextmanager
-def _exit_at_sigterm() -> Iterator[None]:
-    """Make SIGTERM an exit like any other, so that jobs are asked to save; the code is 143."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise TerminatedError
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

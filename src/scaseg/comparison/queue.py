@@ -25,6 +25,7 @@ from scaseg.io.table import read_rows
 from scaseg.progress import Progress
 from scaseg.system import usable_cores
 from scaseg.training.run_folder import METRICS
+from scaseg.training.signals import Signals
 
 WORKER = "scaseg.comparison.worker"  # the module that a job's process runs
 POLL = 0.1  # seconds between checks
@@ -63,12 +64,17 @@ class Queue:
     failed: dict[Job, str] = field(default_factory=dict)
 
     def work(self, jobs: Sequence[Job]) -> None:
-        """Run what is not finished yet; child processes are ended whatever happens."""
+        """Run what is not finished yet; child processes are ended whatever happens.
+
+        At SIGTERM or Ctrl-C they are asked to save; a second Ctrl-C ends them at once.
+        """
+        signals = Signals()
+        signals.install()
         self.waiting = [job for job in jobs if job not in self.results.rows]
         # what has begun comes first: less would be lost with its folder
         self.waiting.sort(key=lambda job: self._share_left(job) == 1)
         try:
-            while self._fill() or self.running:
+            while not signals.received and (self._fill() or self.running):
                 self._collect(len(jobs))
                 self._show_progress(jobs)
                 if self.deadline is not None and time.monotonic() >= self.deadline:
@@ -76,6 +82,8 @@ class Queue:
                 time.sleep(POLL)
         finally:
             self._stop()
+            signals.restore()
+        signals.obey(signals.received)
 
     def start(self, job: Job) -> Process:
         """Begin a job; closing its standard input ends it."""

@@ -18,7 +18,6 @@ from scaseg.training.checkpoint_io import has_state
 from scaseg.training.run_folder import LAST, METRICS, MODEL, RECIPE
 
 RESULTS, RESULT = "results.csv", "result.json"
-KEEP = ("models", "all", "nothing")
 
 
 class Results:
