@@ -11,14 +11,16 @@ from pathlib import Path
 from checks import faults
 from pages import ROOT, collect, navigation
 
+from scaseg.errors import UserError
+
 
 def main(work: Path) -> None:
     """Build into a folder; exit code 1 where something is wrong."""
     shutil.rmtree(work, ignore_errors=True)
     try:
         python = collect(work / "pages")
-    except ValueError as fault:
-        sys.exit(f"error: {fault}")
+    except UserError as error:
+        sys.exit(f"error: {error}")
     settings = (Path(__file__).parent / "zensical.toml").read_text(encoding="utf-8")
     (work / "zensical.toml").write_text(navigation(settings, work / "pages", python), "utf-8")
     program = [sys.executable, "-m", "zensical", "build", "--strict"]

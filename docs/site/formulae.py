@@ -6,6 +6,8 @@ import re
 
 from latex2mathml.converter import convert
 
+from scaseg.errors import UserError
+
 _CODE = r"(?P<code>^```.*?^```|`[^`\n]+`)"
 _FORMULA = re.compile(
     _CODE + r"|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$", re.DOTALL | re.MULTILINE
@@ -16,7 +18,7 @@ _SYMBOL = r"(<m[io][^>]*>[^<]*</m[io]>)"
 _PRIME = r"<mi>(&#x0203[23];)</mi>"
 # Where no mathematical font is installed, a raised prime is a speck: primes stand on the line,
 # where text fonts have raised them already. Functions keep a distance from what follows.
-_MENDED = {
+_CORRECTED = {
     rf"<msup>{_SYMBOL}{_PRIME}</msup>": r"<mrow>\1<mo lspace='0' rspace='0'>\2</mo></mrow>",
     rf"<msubsup>{_SYMBOL}({_SYMBOL}|<mrow>.*?</mrow>){_PRIME}</msubsup>": (
         r"<msub><mrow>\1<mo lspace='0' rspace='0'>\4</mo></mrow>\2</msub>"
@@ -38,13 +40,12 @@ def _replace(found: re.Match[str]) -> str:
         latex = re.sub(re.escape(name) + r"(?![a-zA-Z])", lambda _, known=known: known, latex)
     display = "inline" if found["block"] is None else "block"
     mathml = convert(latex.strip(), display=display).replace("\n", " ")
-    for before, after in _MENDED.items():
+    for before, after in _CORRECTED.items():
         mathml = re.sub(before, after, mathml)
     left = re.search(r"\\[a-zA-Z]+", mathml)
     if left is not None:
-        raise ValueError(
-            f"formula {latex.strip()!r}: {left[0]} was not understood; write it plainly"
-        )
+        problem = f"{left[0]} was not understood"
+        raise UserError(f"formula {latex.strip()!r}", problem, "write it plainly")
     if display == "inline":
         # a line that begins with <math> would be taken for a block, and its paragraph torn
         return f"<span>{mathml}</span>"

@@ -17,7 +17,9 @@ from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from scaseg.comparison.tables import markdown_table
 from scaseg.config.recipe import describe
+from scaseg.errors import UserError
 from scaseg.io.atomic import write_json, write_text
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 
@@ -47,17 +49,16 @@ def metrics_table(metrics: dict[str, Any], weights: Path) -> str:
     """A table of what `evaluate --json` printed, and of the size of the model."""
     millions, size = count_weights(weights) / 1e6, weights.stat().st_size / 1e6
     means = (f"{name} **{metrics[key]:.1f}**" for name, key in MEANS.items())
-    lines = [
-        f"{metrics['images']} test photographs: {', '.join(means)}.",
-        "",
-        f"{millions:.1f} million weights, {size:.1f} MB.",
-        "",
-        "| class | accuracy | IoU |",
-        "|---|---|---|",
+    rows = [
+        [name, f"{scores['accuracy']:.1f}", f"{scores['IoU']:.1f}"]
+        for name, scores in metrics["per_class"].items()
     ]
-    for name, scores in metrics["per_class"].items():
-        lines.append(f"| {name} | {scores['accuracy']:.1f} | {scores['IoU']:.1f} |")
-    return "\n".join(lines)
+    parts = [
+        f"{metrics['images']} test photographs: {', '.join(means)}.",
+        f"{millions:.1f} million weights, {size:.1f} MB.",
+        markdown_table(["class", "accuracy", "IoU"], rows).rstrip(),
+    ]
+    return "\n\n".join(parts)
 
 
 def count_weights(path: Path) -> int:
@@ -70,17 +71,17 @@ def count_weights(path: Path) -> int:
 
 def training_table(training: dict[str, Any]) -> str:
     """A table of the settings that are not the defaults, and of the epoch that was chosen."""
-    lines = ["| setting | value | what for |", "|---|---|---|"]
+    rows, notes = [], []
     for key, usual, _, about in describe():
         section, name = key.split(".")
         value = training["recipe"].get(section, {}).get(name, usual)
         usual = list(usual) if isinstance(usual, tuple) else usual
         if value != usual and section != "machine" and key not in ASIDE:
-            lines.append(f"| `{key}` | `{value}` | {about} |")
+            rows.append([f"`{key}`", f"`{value}`", about])
     if kept := training.get("validation"):
         score = f"mIoU {float(kept['mIoU']):.1f} on the photographs held out for choices"
-        lines += ["", f"Kept: the weights after epoch {kept['epoch']}, {score}."]
-    return "\n".join(lines)
+        notes.append(f"Kept: the weights after epoch {kept['epoch']}, {score}.")
+    return markdown_table(["setting", "value", "what for"], rows, *notes).rstrip()
 
 
 def with_part(card: str, name: str, made: str) -> str:
@@ -88,7 +89,7 @@ def with_part(card: str, name: str, made: str) -> str:
     begin, end = f"<!-- begin {name} -->\n\n", f"\n\n<!-- end {name} -->"
     found = re.fullmatch(f"(.*{begin}).*({end}.*)", card, re.DOTALL)
     if found is None:
-        raise ValueError(f"{CARD} lacks the marks <!-- begin {name} --> and <!-- end {name} -->")
+        raise UserError(CARD, f"lacks the marks <!-- begin {name} --> and <!-- end {name} -->")
     return f"{found[1]}{made}{found[2]}"
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from api import api_pages
 from formulae import with_mathml
 
+from scaseg.comparison.tables import markdown_table
 from scaseg.config.recipe import describe
+from scaseg.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -76,24 +78,23 @@ def _without_front_matter(text: str) -> str:
 
 def _settings() -> str:
     """Every key of a recipe, a table a section."""
-    lines: list[str] = []
-    section = ""
+    sections: dict[str, list[list[str]]] = {}
     for key, value, fits, about in describe():
-        if key.partition(".")[0] != section:
-            section = key.partition(".")[0]
-            lines += ["", f"## {section}", "", "| key | by default | what for |", "|---|---|---|"]
         shown = "null" if value is None else str(list(value) if isinstance(value, tuple) else value)
         cells = (f"`{key}`", f"`{shown}`", f"{about}<br><small>{fits}</small>")
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+        row = [cell.replace("|", "\\|") for cell in cells]
+        sections.setdefault(key.partition(".")[0], []).append(row)
+    head = ["key", "by default", "what for"]
+    parts = (f"\n## {name}\n\n{markdown_table(head, rows)}" for name, rows in sections.items())
+    return "".join(parts).rstrip()
 
 
 def _data_sets() -> str:
     """What `scaseg data list` says, as a table."""
     program = [sys.executable, "-m", "scaseg.cli", "data", "list", "--json"]
     forms = json.loads(subprocess.run(program, capture_output=True, check=True).stdout)
-    rows = (f"| `{name}` | {form} |" for name, form in forms.items())
-    return "\n".join(["| name | what it is expected to be |", "|---|---|", *rows])
+    rows = ([f"`{name}`", form] for name, form in forms.items())
+    return markdown_table(["name", "what it is expected to be"], rows).rstrip()
 
 
 def _derivation() -> str:
@@ -116,9 +117,8 @@ def relinked(text: str, source: Path, page: Path) -> str:
         if meant.parent == DOCS / "api":
             return found[0]  # made below; the finished site is checked
         if not meant.exists():
-            raise ValueError(
-                f"{source.relative_to(ROOT)}: the link {target} leads nowhere; mend it"
-            )
+            where = source.relative_to(ROOT)
+            raise UserError(where, f"the link {target} leads nowhere", "correct it")
         meant = ELSEWHERE.get(meant, meant)
         on_the_site = DOCS in meant.parents and (meant.is_file() or meant in TAKEN.values())
         if not on_the_site or (meant == page and not anchor):

@@ -110,7 +110,7 @@ def test_a_figure_that_changed_changes_the_card(card_maker, card, metrics, tmp_p
     metrics["per_class"]["sky"]["IoU"] += 1
     made = card_maker.metrics_table(metrics, FOLDER / "model.safetensors")
     assert card_maker.with_part(card, "metrics", made) != card
-    with pytest.raises(ValueError, match="lacks the marks <!-- begin metrics -->"):
+    with pytest.raises(ValueError, match=r"README\.md: lacks the marks <!-- begin metrics -->"):
         card_maker.with_part("# a card", "metrics", made)
 
 

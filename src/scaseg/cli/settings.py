@@ -66,7 +66,7 @@ def typed_options(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -
         if error.place not in names:
             raise
         option = f"--{names[error.place].replace('_', '-')}"
-        raise UserError(option, error.problem, error.remedy) from error
+        raise UserError(option, *error.args[1:]) from error
 
 
 def read_run(options: argparse.Namespace, recipe: str | Path | None) -> RunConfig:
