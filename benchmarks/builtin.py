@@ -1,10 +1,10 @@
-"""How long the built-in model takes for a photograph: in Python, and as a command from nothing.
+"""Time the built-in model on one photograph: in Python, and as a command in a new process.
 
     python benchmarks/builtin.py [PHOTO] [--threads 2] [--repeats 20]
 
-Without PHOTO, 320 x 240 pixels of noise (the time does not depend on what is to be seen).
-predict: `model.predict` of the file, warm, reading and enlarging included. command: the whole of
-`scaseg predict PHOTO`, imports and loading included, a fresh process each time.
+Without PHOTO, an image of 320 x 240 pixels of noise (the time does not depend on the content).
+predict: `model.predict` of the file after a warm-up, reading and resizing included. command: all of
+`scaseg predict PHOTO`, imports and loading included, in a new process each time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from PIL import Image
 
 import scaseg
 
-COMMANDS = 5  # fresh processes
+COMMANDS = 5  # new processes
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def noise(path: Path) -> Path:
 
 
 def report(name: str, times: list[float]) -> None:
-    times = times[1:]  # the first is for warming up
+    times = times[1:]  # the first is the warm-up
     middle = statistics.median(times)
     print(f"{name:8} {middle:6.3f} s  ({min(times):.3f} to {max(times):.3f}, {len(times)} times)")
 

@@ -1,4 +1,4 @@
-"""Where does writing the coefficients out stop paying? Sets DENSE_UP_TO in ops/dispatch.py.
+"""Find the size from which `linear` is faster than `dense`: DENSE_UP_TO in ops/dispatch.py.
 
 python benchmarks/crossover.py
 """

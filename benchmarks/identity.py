@@ -1,15 +1,15 @@
-"""Why the paper's coefficients, read literally, do not train, and what keeps them safe.
+"""Show why the paper's coefficients, read literally, do not train, and what makes them safe.
 
     python benchmarks/identity.py DATA WEIGHTS [--out FILE.csv] [--seeds 2] [--steps 300]
         [--frozen]
 
-DATA: photographs and label maps as `scaseg train` takes them; WEIGHTS: ImageNet weights of VGG16.
-With a_ij = s_i + t_j the context of neuron i is mean(c) + cov(t, c) / (s_i + mean(t)): a pole where
-s_i = -mean(t), and nothing keeps a score away from it. Here VGG16 with the block and a light head
-is trained on small photographs with the rates of the paper (--frozen: the block and the head
-alone), for some activations and starts. Written for each: at which step the loss stopped being a
-number, how near a row's sum came to the pole (|s_i + mean(t)| over the mean of |a_ij|, the smallest
-of all neurons and steps), the largest gradient, and the accuracy on photographs kept apart.
+DATA: a dataset folder as `scaseg train` takes it; WEIGHTS: ImageNet weights of VGG16.
+With a_ij = s_i + t_j the context of neuron i is mean(c) + cov(t, c) / (s_i + mean(t)), which has a
+pole at s_i = -mean(t), and nothing keeps scores away from it. This trains VGG16 with the block and
+a light head on small images with the paper's learning rates (--frozen: only block and head), for
+several activations and initial scores. It reports for each: the step at which the loss became NaN,
+the distance of the nearest row sum from the pole (|s_i + mean(t)| over the mean of |a_ij|, the
+smallest of all neurons and steps), the largest gradient, and the accuracy on held-out images.
 """
 
 from __future__ import annotations

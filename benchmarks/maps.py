@@ -1,9 +1,9 @@
-"""How selective a model's maps are, and whether its decisions hang on what they point to.
+"""Measure how selective a model's maps are, and whether its decisions depend on them.
 
     python benchmarks/maps.py DATA [--model outdoor] [--split test] [--images 48] [--out FILE.csv]
 
-The numbers of `scaseg.explanation.selectivity` and `scaseg.explanation.occlusion` over
-photographs spread evenly over a split, each with its standard error over the photographs.
+Prints `scaseg.explanation.selectivity` and `scaseg.explanation.occlusion` over images spread
+evenly over a split, each with its standard error over the images.
 """
 
 from __future__ import annotations

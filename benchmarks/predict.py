@@ -1,11 +1,11 @@
-"""How fast `scaseg predict` is beside a plain loop around the same network, and where time goes.
+"""Time `scaseg predict` against a plain loop around the same network.
 
     python benchmarks/predict.py PHOTOS MODEL [--device cuda] [--batch-size 8] [--count 100]
 
-Three ways over the same photographs, one after the other, repeated; medians of images/s:
-network: the network alone on tensors that are there. loop: read, normalise, network, softmax,
-argmax, save, one photograph at a time, as one would write it. predict: the command's job.
-Share outside: what predict takes beyond the network's own time.
+Runs three variants over the same images in turn, several times, and prints medians of images/s.
+network: only the network, on tensors in memory. loop: read, normalise, network, softmax, argmax,
+save, one image at a time. predict: what the command does. The last line is the share of predict's
+time that is spent outside the network.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> None:
             way()
             if options.device == "cuda":
                 torch.cuda.synchronize()
-            if repeat:  # the first is for warming up
+            if repeat:  # the first is the warm-up
                 taken[name].append(time.perf_counter() - began)
     middle = {name: statistics.median(times) for name, times in taken.items()}
     for name, seconds in middle.items():

@@ -1,10 +1,10 @@
-"""How fast training steps are, one process alone and several at once on the same device.
+"""Time training steps, in one process and in several on the same device.
 
     python benchmarks/steps.py [--context sca] [--jobs 4] [--size 320 320] [--padded]
-        [--channels-last] [--no-look]
+        [--channels-last] [--no-finite-check]
 
-VGG16 with the compact head, batches of 4, bfloat16, random images. --padded: images of other sizes
-than the batch. --no-look: do not ask each loss whether it is a number. Prints a line a process.
+VGG16 with the compact head, batches of 4, bfloat16, random images. --padded: images smaller than
+the batch. --no-finite-check: do not check each loss for NaN. Prints one line per process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, nargs=2, default=(320, 320))
     parser.add_argument("--padded", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
-    parser.add_argument("--no-look", action="store_true")
+    parser.add_argument("--no-finite-check", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
@@ -63,7 +63,7 @@ def steps(options: argparse.Namespace, together: Any) -> None:
     def step() -> None:
         with torch.autocast(device.type, torch.bfloat16):
             loss = F.cross_entropy(model(images, sizes).float(), labels)
-        if not options.no_look:
+        if not options.no_finite_check:
             float(loss.detach())
         optimizer.zero_grad()
         loss.backward()

@@ -1,11 +1,12 @@
-"""How far windows are from the whole photograph: mean error of the probabilities.
+"""Measure how much predictions in sliding windows differ from those of the whole image.
 
     python benchmarks/windows.py PHOTOS [MODEL ...] [--window 128] [--overlap 64] [--count 16]
                                 [--scale 1]
 
-For each model, and for fresh MobileNetV2 networks with `sca` and `average` (seed 0), over the first
-photographs: the mean over pixels and classes of |windows - whole|, with each window's own context
-and with the context of all of the photograph; and the share of pixels that get another class.
+For each model, and for untrained MobileNetV2 networks with `sca` and `average` (seed 0), over the
+first images: the mean over pixels and classes of |windows - whole| of the probabilities, with the
+context of each window and with that of the whole image; and the share of pixels whose class
+changes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--overlap", type=int, default=64)
     parser.add_argument("--count", type=int, default=16)
-    parser.add_argument("--scale", type=float, default=1, help="enlarge photographs so much first")
+    parser.add_argument("--scale", type=float, default=1, help="resize images by this factor first")
     options = parser.parse_args()
     photographs = [one.path for one in Inputs([options.photos], Path("nowhere"))][: options.count]
     images = [opened(path, options.scale) for path in photographs]
