@@ -25,8 +25,8 @@ from torch import Tensor
 
 import scaseg
 from scaseg.config.run import DataConfig
-from scaseg.data.build import build_dataset
 from scaseg.data.sample import normalize
+from scaseg.data.splits import build_dataset
 from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.io.table import write_rows
 from scaseg.models.segmenter import Segmenter

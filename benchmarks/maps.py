@@ -13,7 +13,7 @@ from pathlib import Path
 
 import scaseg
 from scaseg.config.run import DataConfig
-from scaseg.data.build import build_dataset
+from scaseg.data.splits import build_dataset
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.table import write_rows

@@ -9,7 +9,7 @@ import yaml
 from scaseg.config.model import ModelConfig
 from scaseg.config.recipe import describe, find_recipe, load_recipe, recipe_names
 from scaseg.config.run import RunConfig
-from scaseg.data.build import build_transforms
+from scaseg.data.transforms import build_transforms
 from scaseg.models.build import build_model
 from scaseg.training.build import check_training
 

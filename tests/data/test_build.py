@@ -3,10 +3,10 @@ import pytest
 from PIL import Image
 
 from scaseg.config.run import AugmentConfig, DataConfig
-from scaseg.data.build import build_dataset, build_transforms
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.sample import Sample, collate, normalize
-from scaseg.data.transforms import Compose, generator
+from scaseg.data.splits import build_dataset
+from scaseg.data.transforms import Compose, build_transforms, generator
 from scaseg.registry import DATASETS
 
 
@@ -118,7 +118,7 @@ def test_the_recipes_classes_come_before_others(root):
 
 
 def test_what_cannot_be_opened_is_said(root):
-    with pytest.raises(ValueError, match=r"data.root: nothing; say where the data are"):
+    with pytest.raises(ValueError, match=r"--data: nothing; give the folder of the data"):
         build_dataset(DataConfig(), "train")
     with pytest.raises(ValueError, match=f"data.name: 'ade'; .*give one of {', '.join(DATASETS)}"):
         build_dataset(DataConfig(name="ade", root=str(root)), "train")

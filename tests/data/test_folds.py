@@ -8,8 +8,14 @@ import pytest
 from scaseg.cli import main
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig
-from scaseg.data.folds import assign_folds, duplicate_groups, merge_splits, split_fold
-from scaseg.data.splits import evaluation_split, training_splits
+from scaseg.data.splits import (
+    assign_folds,
+    duplicate_groups,
+    evaluation_split,
+    merge_splits,
+    split_fold,
+    training_splits,
+)
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 

@@ -22,7 +22,7 @@ from scaseg.comparison.tables import to_row, write_tables
 from scaseg.comparison.worker import evaluate_model
 from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.config.run import RunConfig
-from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError

@@ -1,15 +1,61 @@
-"""The images that a run trains, validates and tests on: by lists, held out, or by folds."""
+"""The images that a run trains, validates and tests on: by lists, held out, or by folds.
+
+With folds (cross-validation) every image is tested once, by a network that never saw it or a copy
+of it.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from typing import TypeVar
 
 from scaseg.config.run import DataConfig
-from scaseg.data.build import build_dataset
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.folds import held_out, merge_splits, split_fold
+from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.errors import UserError
+from scaseg.io.paths import open_regular
 from scaseg.registry import DATASETS
+
+LABEL_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index")  # of files alone
+Images = TypeVar("Images", bound=SegmentationDataset)
+
+
+def build_dataset(
+    config: DataConfig, split: str | None, classes: Sequence[str] | None = None
+) -> SegmentationDataset:
+    """Open one split of the data; `classes` are used if neither config nor files name them."""
+    dataset: Callable[..., SegmentationDataset] = DATASETS.choose(config.name)
+    if config.is_generated:
+        for key in ("root", *LABEL_SETTINGS):
+            if (value := getattr(config, key)) != getattr(DataConfig(), key):
+                option = "--data" if key == "root" else f"data.{key}"
+                problem = f"{value!r}, but {config.name} is generated"
+                raise UserError(option, problem, "leave it out")
+        return dataset(split)
+    if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
+        raise UserError("split", f"{split!r} leads out of the data", "give the name of a list")
+    settings = {key: getattr(config, key) for key in (*LABEL_SETTINGS, "max_pixels")}
+    if config.classes is None:
+        settings["classes"] = classes
+    return dataset(_root(config), split, **settings)
+
+
+def split_names(config: DataConfig) -> tuple[str, ...]:
+    """Return the names of the splits that the data have."""
+    splits: tuple[str, ...] = DATASETS[config.name].splits(_root(config))
+    return splits
+
+
+def _root(config: DataConfig) -> Path | None:
+    if config.is_generated:
+        return None
+    if config.root is None:
+        raise UserError("--data", "nothing", "give the folder of the data")
+    if not Path(config.root).is_dir():
+        raise UserError("--data", f"{config.root}: no such folder", "give the folder of the data")
+    return Path(config.root)
 
 
 def training_splits(
@@ -25,12 +71,10 @@ def training_splits(
     train = build_dataset(config, None if whole else config.train)
     if config.limit is not None:
         train = train.subset(range(min(config.limit, len(train))))
-    if config.val is None:
-        return train, None, "no validation"
-    if config.val != "auto" or "val" in splits:
+    if config.val is not None and (config.val != "auto" or "val" in splits):
         name = "val" if config.val == "auto" else config.val
         return train, build_dataset(config, name, train.classes), f"the split {name}"
-    held = held_out(len(train), config.hold_out)
+    held = [] if config.val is None else held_out(len(train), config.hold_out)
     if not held:
         return train, None, "no validation"
     kept = sorted(set(range(len(train))) - set(held))
@@ -48,12 +92,8 @@ def evaluation_split(
     """
     if config.folds is not None and split != "all":
         return _fold_split(config, split)
-    splits = split_names(config)
-    own = (
-        config.is_generated
-        or trained_on is None
-        or Path(trained_on).absolute() == _root(config).absolute()
-    )
+    splits, root = split_names(config), _root(config)
+    own = root is None or trained_on is None or Path(trained_on).absolute() == root.absolute()
     if split == "all" or (split is None and not splits and not own):
         return build_dataset(config, None), "all images"
     if split is None:
@@ -67,28 +107,6 @@ def evaluation_split(
     if val is None:
         return build_dataset(config, None), "all images, those of the training among them"
     return val, description
-
-
-def _open_fold(
-    config: DataConfig,
-) -> tuple[SegmentationDataset, SegmentationDataset | None, SegmentationDataset]:
-    """Open what a fold trains, validates and tests on: the listed images where there are lists."""
-    assert config.folds is not None
-    if config.fold is None:
-        remedy = f"give the fold to test, 1 to {config.folds} (compare takes them all)"
-        raise UserError("data.fold", f"nothing, but data.folds is {config.folds}", remedy)
-    takes_all = "but with data.folds all images take part"
-    if config.train != "train":
-        raise UserError("data.train", f"{config.train!r}, {takes_all}", "give train")
-    if config.val not in ("auto", None):
-        raise UserError("data.val", f"{config.val!r}, {takes_all}", "give auto or null")
-    splits = () if config.is_generated else split_names(config)
-    everything = merge_splits([build_dataset(config, name) for name in splits or [None]])
-    share = 0.0 if config.val is None else config.hold_out
-    parts = split_fold(everything, config.folds, config.fold, share)
-    train = everything.subset(parts.train[: config.limit])
-    val = everything.subset(parts.val) if parts.val else None
-    return train, val, everything.subset(parts.test)
 
 
 def _fold_split(config: DataConfig, split: str | None) -> tuple[SegmentationDataset, str]:
@@ -108,17 +126,96 @@ def _fold_split(config: DataConfig, split: str | None) -> tuple[SegmentationData
     raise UserError("--split", f"{split!r} of {fold}", "give train, test or all")
 
 
-def split_names(config: DataConfig) -> tuple[str, ...]:
-    """Return the names of the splits that the data have."""
-    root = None if config.is_generated else _root(config)
-    splits: tuple[str, ...] = DATASETS[config.name].splits(root)
-    return splits
+def _open_fold(
+    config: DataConfig,
+) -> tuple[SegmentationDataset, SegmentationDataset | None, SegmentationDataset]:
+    """Open what a fold trains, validates and tests on: the listed images where there are lists."""
+    assert config.folds is not None
+    if config.fold is None:
+        remedy = f"give the fold to test, 1 to {config.folds} (compare takes them all)"
+        raise UserError("data.fold", f"nothing, but data.folds is {config.folds}", remedy)
+    takes_all = "but with data.folds all images take part"
+    if config.train != "train":
+        raise UserError("data.train", f"{config.train!r}, {takes_all}", "give train")
+    if config.val not in ("auto", None):
+        raise UserError("data.val", f"{config.val!r}, {takes_all}", "give auto or null")
+    splits = () if config.is_generated else split_names(config)
+    everything = merge_splits([build_dataset(config, name) for name in splits or [None]])
+    share = 0.0 if config.val is None else config.hold_out
+    train, val, test = split_fold(everything, config.folds, config.fold, share)
+    held = everything.subset(val) if val else None
+    return everything.subset(train[: config.limit]), held, everything.subset(test)
 
 
-def _root(config: DataConfig) -> Path:
-    if config.root is None:
-        raise UserError("--data", "nothing", "give the folder of the data")
-    root = Path(config.root)
-    if not root.is_dir():
-        raise UserError("--data", f"{root}: no such folder", "give the folder of the data")
-    return root
+def merge_splits(parts: Sequence[Images]) -> Images:
+    """Return all images of several splits, each once, in the order of their names."""
+    whole = parts[0].subset(range(len(parts[0])))
+    if isinstance(whole, PairedDataset):
+        pairs = {pair.image: pair for part in parts for pair in part.pairs}  # type: ignore[attr-defined]
+        whole.pairs = sorted(pairs.values(), key=lambda pair: (pair.name, pair.image))
+    return whole
+
+
+def split_fold(
+    dataset: SegmentationDataset, folds: int, fold: int, hold_out: float
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the indices of the images that train, validate and test in one fold.
+
+    Fold number `fold` is tested; the rest trains, less a share held out for validation.
+    """
+    groups = duplicate_groups(dataset)
+    numbers = assign_folds(dataset.names, groups, folds)
+    test = [index for index, number in enumerate(numbers) if number == fold]
+    rest = [index for index, number in enumerate(numbers) if number != fold]
+    held = {groups[rest[place]] for place in held_out(len(rest), hold_out)}
+    val = [index for index in rest if groups[index] in held]
+    return [index for index in rest if groups[index] not in held], val, test
+
+
+def duplicate_groups(dataset: SegmentationDataset) -> list[str]:
+    """Return a key for each image, equal for files that are the same byte for byte."""
+    if not isinstance(dataset, PairedDataset):
+        return [dataset.fingerprint(index) for index in range(len(dataset))]
+    keys = [str(pair.image) for pair in dataset.pairs]
+    sizes = [pair.image.stat().st_size for pair in dataset.pairs]
+    shared = Counter(sizes)
+    for index, pair in enumerate(dataset.pairs):
+        if shared[sizes[index]] > 1:  # a file that is alone in its size has no copy: not read
+            with open_regular(pair.image) as file:
+                keys[index] = hashlib.sha256(file.read()).hexdigest()
+    return keys
+
+
+def assign_folds(names: Sequence[str], groups: Sequence[str], folds: int) -> list[int]:
+    """Return the fold of each image, 1, 2, ...: the same on every machine, sizes nearly equal.
+
+    Images are taken in the order of their names' SHA-256, as good as random, and each goes to the
+    smallest fold. Those of one group (copies of one photograph) stay together, and come first.
+
+    >>> assign_folds(["a", "b", "c", "d"], ["x", "y", "x", "z"], 2)
+    [1, 2, 1, 2]
+    """
+    members: dict[str, list[tuple[str, int]]] = {}
+    for index, (name, key) in enumerate(zip(names, groups, strict=True)):
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        members.setdefault(key, []).append((digest, index))
+    if len(members) < folds:
+        problem = f"{folds} folds of {len(members)} different photographs"
+        raise UserError("data.folds", problem, "give fewer folds")
+    sizes, found = [0] * folds, [0] * len(names)
+    for group in sorted(members.values(), key=lambda group: (-len(group), min(group)[0])):
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += len(group)
+        for _, index in group:
+            found[index] = smallest + 1
+    return found
+
+
+def held_out(count: int, share: float) -> list[int]:
+    """Choose images for validation, evenly spread; at least one stays on either side.
+
+    >>> held_out(20, 0.1)
+    [5, 15]
+    """
+    wanted = min(count - 1, max(1, round(count * share))) if share and count > 1 else 0
+    return [int((index + 0.5) * count / wanted) for index in range(wanted)]

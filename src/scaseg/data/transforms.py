@@ -7,18 +7,16 @@ it is given, so the same (seed, epoch, index) gives the same sample in any worke
 from __future__ import annotations
 
 import random as python_random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.random import Generator
-from numpy.typing import NDArray
 from PIL import Image
 
-from scaseg.config.run import SMALLEST_SIDE
+from scaseg.config.run import SMALLEST_SIDE, AugmentConfig
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 
@@ -149,31 +147,43 @@ class Custom:
     function: Callable[..., dict[str, Any]]
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        with _seeded(int(random.integers(2**32))):
+        seed = int(random.integers(2**32))
+        kept = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            python_random.seed(seed)
+            np.random.seed(seed)
+            torch.default_generator.manual_seed(seed)
             result = self.function(image=sample.image, mask=sample.labels)
+        finally:
+            python_random.setstate(kept[0])
+            np.random.set_state(kept[1])
+            torch.set_rng_state(kept[2])
         image, labels = result["image"], result["mask"]
         if image.shape[:2] != labels.shape:
-            raise UserError(
-                sample.name,
-                f"the transform made an image of {image.shape[:2]} and labels of {labels.shape}",
-                "both must be transformed alike",
-            )
+            what = f"the transform made an image of {image.shape[:2]} and labels of {labels.shape}"
+            raise UserError(sample.name, what, "both must be transformed alike")
         return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators, and restore their state afterwards."""
-    kept = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
-    python_random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        python_random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.set_rng_state(kept[2])
+def build_transforms(config: AugmentConfig) -> list[Transform]:
+    """Return the transforms of a training sample, in the order of the recipe.
+
+    All batches have one size if `fit` or `crop` is set.
+    """
+    chain: list[Transform] = []
+    if config.flip:
+        chain.append(RandomHorizontalFlip(config.flip))
+    if config.brightness or config.contrast or config.saturation:
+        chain.append(ColorJitter(config.brightness, config.contrast, config.saturation))
+    if config.fit is not None:
+        chain.append(ResizeToFit(*config.fit))
+    if config.scale is not None:
+        chain.append(RandomResize(*config.scale))
+    if config.crop is not None:
+        chain.append(RandomCrop(*config.crop))
+    elif config.fit is not None and config.scale is None:
+        chain.append(Pad(*config.fit))
+    return chain
 
 
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
@@ -195,15 +205,12 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
     if sample.labels.shape == (height, width):
         return sample
     image = Image.fromarray(sample.image).resize((width, height), Image.Resampling.BILINEAR)
-    rows = _nearest(sample.labels.shape[0], height)
-    columns = _nearest(sample.labels.shape[1], width)
+    rows, columns = (  # the old pixel under the middle of each new one
+        ((np.arange(after) + 0.5) * before / after).astype(np.intp)
+        for before, after in zip(sample.labels.shape, (height, width), strict=True)
+    )
     labels = sample.labels[rows[:, None], columns]
     return replace(sample, image=np.array(image), labels=labels, size=None)  # can be written to
-
-
-def _nearest(before: int, after: int) -> NDArray[np.intp]:
-    """Return the old pixel under the middle of each new one."""
-    return ((np.arange(after) + 0.5) * before / after).astype(np.intp)
 
 
 def _require_unpadded(sample: Sample, transform: str) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.datasets.base import FilePair, SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.paired import FilePair, require_same_size
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.explanation.features import context_of

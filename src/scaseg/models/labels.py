@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaseg.config.run import DataConfig
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG

@@ -13,10 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
-from scaseg.data.build import build_dataset
 from scaseg.data.cache import DiskCache, RamCache
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.loading import (
     EpochBatchSampler,
     EvaluationDataset,
@@ -26,7 +24,7 @@ from scaseg.data.loading import (
     TrainingDataset,
 )
 from scaseg.data.sample import collate
-from scaseg.data.splits import split_names, training_splits
+from scaseg.data.splits import build_dataset, split_names, training_splits
 from scaseg.data.validation.check import Part, Pixels, count_pixels, quick_check, require_valid
 from scaseg.errors import UserError
 from scaseg.losses import inverse_class_weights, paper_class_weights

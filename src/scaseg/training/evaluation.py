@@ -14,8 +14,7 @@ from pytorch_lightning.callbacks import LambdaCallback
 
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, TrainingConfig
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.datasets.paired import PairedDataset
+from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, quick_check, require_valid
 from scaseg.errors import UserError, located

@@ -16,9 +16,8 @@ from pytorch_lightning.callbacks import EarlyStopping
 
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import RunConfig
-from scaseg.data.build import build_transforms
 from scaseg.data.loading import Samples, TrainingDataset
-from scaseg.data.transforms import Transform
+from scaseg.data.transforms import Transform, build_transforms
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import write_text
 from scaseg.io.lock import folder_lock

@@ -1,14 +1,23 @@
-"""What every dataset offers to training, caches and checks."""
+"""The base of all datasets, and of those of files: a photograph and a label map per sample."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, NamedTuple, Self
 
-from scaseg.data.sample import Sample
+import numpy as np
+from numpy.typing import NDArray
+
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image, read_labels
+from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
+from scaseg.io.paths import read_lines, shown
+
+INVALID = -1  # in a table for renumber(): an id that no label map may hold
 
 
 class SegmentationDataset(ABC):
@@ -20,7 +29,7 @@ class SegmentationDataset(ABC):
     classes: tuple[str, ...] | None
     palette: tuple[tuple[int, int, int], ...] | None = None
     root: Path | None
-    problems: Sequence[UserError] = ()  # what is missing
+    problems: Sequence[UserError] = ()  # what is missing or ambiguous
 
     @classmethod
     @abstractmethod
@@ -31,6 +40,9 @@ class SegmentationDataset(ABC):
     @abstractmethod
     def names(self) -> Sequence[str]:
         """The name of each sample, unique within the dataset."""
+
+    def __len__(self) -> int:
+        return len(self.names)
 
     @abstractmethod
     def __getitem__(self, index: int) -> Sample: ...
@@ -51,5 +63,238 @@ class SegmentationDataset(ABC):
     def fingerprint(self, index: int) -> str:
         """Return a cache key; it changes whenever the sample would."""
 
-    def __len__(self) -> int:
-        return len(self.names)
+
+class FilePair(NamedTuple):
+    """A photograph, its label map, and the name that they share within the dataset."""
+
+    image: Path
+    labels: Path
+    name: str
+
+
+Listing = tuple[list[FilePair], list[UserError]]  # the pairs of a split, and `problems`
+
+
+class PairedDataset(SegmentationDataset):
+    """Samples of one split, in the order of its list; labels are 0, 1, ... and IGNORE.
+
+    A subclass says where its files are (`splits`, `find`), what its classes are called
+    (`default_classes` or `own_classes`) and, if its labels are not images of class indices, how
+    to read them (`read_values`).
+
+    split: None for all pairs.
+    label_map: values to rename on reading, such as {255: 1} for binary masks.
+    reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg.
+    max_pixels: refuse larger files before decoding (None: 250 million).
+    strict: raise an error if a file is missing; otherwise keep these errors in `problems` and go
+        on with the complete pairs.
+    """
+
+    root: Path
+    default_classes: ClassVar[tuple[str, ...] | None] = None
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        label_map: Mapping[int, int] | None = None,
+        reduce_zero_label: bool = False,
+        ignore_index: int = IGNORE,
+        max_pixels: int | None = None,
+        strict: bool = True,
+    ) -> None:
+        self.root = Path(root)
+        self.split = split
+        self.label_map = dict(label_map or {})
+        self.reduce_zero_label = reduce_zero_label
+        self.ignore_index = ignore_index
+        self.max_pixels = max_pixels
+        if not self.root.is_dir():
+            remedy = "give the one that holds the dataset"
+            raise UserError(shown(self.root), "no such folder", remedy)
+        self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
+        self.pairs, self.problems = self.find(self.root, split)
+        if strict and self.problems:
+            first, rest = self.problems[0], len(self.problems) - 1
+            more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
+            raise UserError(first.place, first.problem, first.remedy + more, first.detail)
+        if strict and not self.pairs:
+            raise UserError(shown(self.root), f"the split {split} has no photograph")
+
+    @classmethod
+    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
+        assert root is not None  # only generated datasets have none
+        return {split: cls(root, split, strict=False) for split in cls.splits(root) or (None,)}
+
+    @classmethod
+    @abstractmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        """Return the names of the splits; none if all pairs are one set."""
+
+    @classmethod
+    @abstractmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        """Find the pairs of a split; UserError if the folder is not such a dataset."""
+
+    @classmethod
+    def own_classes(cls, root: Path) -> tuple[str, ...] | None:
+        """Return the class names that the dataset or one of its files gives."""
+        return cls.default_classes
+
+    def read_values(self, path: Path) -> NDArray[np.int32]:
+        """Read a label map as stored: (H, W) whole numbers, ignore_index for unlabelled."""
+        return read_labels(path, max_pixels=self.max_pixels)
+
+    def renumber(
+        self, values: NDArray[np.int32], table: NDArray[np.int32], path: Path, valid: str
+    ) -> NDArray[np.int32]:
+        """Look ids up in a table of classes, IGNORE and INVALID; valid: those that may occur."""
+        inside = (values >= 0) & (values < len(table))
+        classes = table[np.where(inside, values, 0)]
+        wrong = ~inside | (classes == INVALID)
+        if wrong.any():
+            raise UserError(shown(path), f"holds {values[wrong][0]}", valid)
+        classes[classes == IGNORE] = self.ignore_index
+        return classes
+
+    def image_path(self, index: int) -> Path:
+        return self.pairs[index].image
+
+    def subset(self, indices: Iterable[int]) -> Self:
+        part = copy(self)
+        part.pairs = [self.pairs[index] for index in indices]
+        return part
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [pair.name for pair in self.pairs]
+
+    def size(self, index: int) -> tuple[int, int]:
+        return image_size(self.pairs[index].image, upright=False, max_pixels=self.max_pixels)
+
+    def fingerprint(self, index: int) -> str:
+        facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
+        facts += [self.ignore_index, self.classes]
+        for path in self.pairs[index][:2]:
+            status = path.stat()
+            facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
+        return repr(facts)
+
+    def __getitem__(self, index: int) -> Sample:
+        image_path, label_path, name = self.pairs[index]
+        image = read_image(image_path, max_pixels=self.max_pixels)
+        labels = self.read_labels(label_path)
+        require_same_size(shown(label_path), labels.shape, image.shape[:2])
+        return Sample(image, labels, name)
+
+    def read_labels(self, path: Path) -> NDArray[np.int32]:
+        """Read a label map as classes 0, 1, ... and IGNORE; UserError if a label is no class."""
+        labels = self.to_classes(self.read_values(path), path)
+        if self.classes is not None:
+            count = len(self.classes)
+            wrong = (labels != IGNORE) & ((labels < 0) | (labels >= count))
+            if wrong.any():
+                what = f"holds {labels[wrong][0]}, but there are {count} classes (0 to {count - 1})"
+                raise UserError(shown(path), what, "use label_map or reduce_zero_label")
+        return labels
+
+    def to_classes(self, values: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
+        """Apply label_map, ignore_index and reduce_zero_label; the range is not checked."""
+        labels = values.copy()
+        for before, after in self.label_map.items():
+            labels[values == before] = after
+        unlabelled = labels == self.ignore_index
+        if self.reduce_zero_label:
+            unlabelled |= labels == 0
+            labels = labels - 1
+        if ((labels == IGNORE) & ~unlabelled).any():
+            remedy = f"use label_map to bring the classes below {IGNORE}"
+            raise UserError(shown(path), f"class {IGNORE} is taken, it means unlabelled", remedy)
+        labels[unlabelled] = IGNORE
+        return labels
+
+
+def require_same_size(place: str, labels: tuple[int, ...], image: tuple[int, ...]) -> None:
+    """Raise a UserError if a label map and its photograph, (H, W) each, differ in size."""
+    if labels != image:
+        problem = f"{labels[0]} x {labels[1]} but its photograph is {image[0]} x {image[1]}"
+        turned = image == labels[::-1]
+        rotated = "the camera's EXIF rotation was not applied to the labels"
+        raise UserError(place, problem, rotated if turned else "they must have one size")
+
+
+def require_split(place: Path, split: str, splits: Collection[str]) -> None:
+    """Raise a UserError that names the splits if this is none of them."""
+    if split not in splits:
+        there = f"there are {', '.join(splits) or 'none'}"
+        raise UserError(shown(place), f"has no split {split!r}", there)
+
+
+def read_list(path: Path, *, folders: bool = False) -> list[str]:
+    r"""Read the names of a list, one a line, without suffix; lines that start with # are comments.
+
+    Of `folder\name.jpg`, as lists made on Windows have it, `name` is left, or `folder/name` if
+    `folders` belong to the names.
+    """
+    names = []
+    for line in read_lines(path):
+        name = PurePosixPath(line.replace("\\", "/"))
+        if name.suffix.lower() in IMAGE_SUFFIXES:
+            name = name.with_suffix("")
+        if not line.startswith("#"):
+            names.append(str(name) if folders else name.name)
+    if not names:
+        raise UserError(shown(path), "names no photograph", "give one name a line")
+    return names
+
+
+def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
+    """Find the files below a folder by name, their path below it without suffix."""
+    found: dict[str, list[Path]] = {}
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        below = Path(place).relative_to(folder).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        for file in sorted([*files, *folders]):  # a folder called a.png will be refused
+            stem, suffix = os.path.splitext(file)
+            # hidden files are a system's own, such as macOS's ._NAME.jpg
+            if suffix.lower() in suffixes and not file.startswith("."):
+                found.setdefault(prefix + stem, []).append(Path(place, file))
+    return found
+
+
+def pair_files(
+    names: Iterable[str] | None,
+    images: Path,
+    labels: Path,
+    label_suffixes: Sequence[str],
+    image_suffixes: Sequence[str] = (".jpg",),
+    listed_in: str = "the list",
+) -> Listing:
+    """Pair photographs and label maps of the same name, in the order of `names` (None: all)."""
+    for folder, what in ((images, "photographs"), (labels, "label maps")):
+        if not folder.is_dir():
+            raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
+    photographs, maps = find_files(images, *image_suffixes), find_files(labels, *label_suffixes)
+    if not photographs and names is None:
+        raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
+    pairs, problems = [], []
+    for first, *others in (*photographs.values(), *maps.values()):
+        what = f"{first.name} has the same name"
+        problems += [UserError(shown(other), what, "keep one of them") for other in others]
+    remedy = "add what is missing, or take the name out"
+    for name in sorted(photographs) if names is None else names:
+        if name not in photographs:
+            what = f"has no photograph that {listed_in} names"
+            problems.append(UserError(shown(images), what, remedy, repr(name)))
+        elif name in maps:
+            pairs.append(FilePair(photographs[name][0], maps[name][0], name))
+        elif lossy := [end for end in (".jpg", ".jpeg") if (labels / f"{name}{end}").is_file()]:
+            png = "its values are blurred, use PNG"
+            problems.append(UserError(shown(labels / f"{name}{lossy[0]}"), "a JPEG label map", png))
+        else:
+            what = "has no label map for a photograph"
+            problems.append(UserError(shown(labels), what, remedy, repr(name)))
+    return pairs, problems

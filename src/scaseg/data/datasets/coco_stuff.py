@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import paired
-from scaseg.data.datasets.paired import INVALID, Listing, PairedDataset, find_files
+from scaseg.data.datasets import base
+from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
@@ -79,9 +79,9 @@ class CocoStuff10k(PairedDataset):
         images, labels, lists = root / "images", root / "annotations", root / "imageLists"
         names = sorted(find_files(images, ".jpg").keys() | find_files(labels, ".mat").keys())
         if split is not None:
-            paired.require_split(lists, split, cls.splits(root))
-            names = paired.read_list(lists / f"{split}.txt")
-        return paired.pair_files(names, images, labels, [".mat"])
+            base.require_split(lists, split, cls.splits(root))
+            names = base.read_list(lists / f"{split}.txt")
+        return base.pair_files(names, images, labels, [".mat"])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_label_map(path, "S", max_pixels=self.max_pixels)
@@ -89,7 +89,7 @@ class CocoStuff10k(PairedDataset):
         if self.by_id is BY_ID:
             unused = ", ".join(map(str, UNUSED))
             valid = f"ids 0 to 182 are known to version 1.1, 0 as unlabelled, but not {unused}"
-        return paired.renumber(values, self.by_id, path, valid=valid, unlabelled=self.ignore_index)
+        return self.renumber(values, self.by_id, path, valid)
 
     @cached_property
     def by_id(self) -> NDArray[np.int32]:
@@ -131,20 +131,20 @@ class CocoStuff164k(PairedDataset):
     def find(cls, root: Path, split: str | None) -> Listing:
         splits = cls.splits(root)
         if split is not None or not splits:
-            paired.require_split(root / "annotations", split or "train", splits)
-        found = Listing([], [])
+            base.require_split(root / "annotations", split or "train", splits)
+        pairs, problems = [], []
         for part in splits if split is None else (split,):
             year, labels = f"{part}2017", root / "annotations" / f"{part}2017"
             at_root = not (root / "images" / year).is_dir() and (root / year).is_dir()
             images = root / year if at_root else root / "images" / year
             maps = {name for name in find_files(labels, ".png") if not name.endswith("TrainIds")}
             names = sorted(maps | find_files(images, ".jpg").keys())
-            listing = paired.pair_files(names, images, labels, [".png"], listed_in="annotations")
-            found.pairs.extend(listing.pairs)
-            found.problems.extend(listing.problems)
-        return found
+            found = base.pair_files(names, images, labels, [".png"], listed_in="annotations")
+            pairs += found[0]
+            problems += found[1]
+        return pairs, problems
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_labels(path, max_pixels=self.max_pixels)
         valid = "0 to 181 are ids less 1, unused ones left out, 255 unlabelled"
-        return paired.renumber(values, BY_PIXEL, path, valid=valid, unlabelled=self.ignore_index)
+        return self.renumber(values, BY_PIXEL, path, valid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaseg.data.datasets.paired import Listing, PairedDataset, pair_files, read_list
+from scaseg.data.datasets.base import Listing, PairedDataset, pair_files, read_list
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
@@ -22,7 +22,7 @@ class FolderDataset(PairedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        if not _is_mmseg(root):
+        if not (root / "img_dir").is_dir():
             return tuple(split for split in SPLITS if (root / f"{split}.txt").is_file())
         found = {path.name for path in (root / "img_dir").iterdir() if path.is_dir()}
         return (*(s for s in SPLITS if s in found), *sorted(found.difference(SPLITS)))
@@ -40,10 +40,10 @@ class FolderDataset(PairedDataset):
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         images, labels, names = root / "images", root / "labels", None
-        if _is_mmseg(root):
+        if (root / "img_dir").is_dir():
             images, labels = root / "img_dir" / (split or ""), root / "ann_dir" / (split or "")
         elif split is not None:
-            names = _read_split(root, split)
+            names = _read_split(root / f"{split}.txt")
         for folder in (images, labels):
             if not folder.is_dir():
                 forms = "give images/ and labels/, or img_dir/ and ann_dir/"
@@ -52,19 +52,12 @@ class FolderDataset(PairedDataset):
         return pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
 
 
-def _is_mmseg(root: Path) -> bool:
-    return (root / "img_dir").is_dir()
-
-
-def _read_split(root: Path, split: str) -> list[str]:
-    path = root / f"{split}.txt"
+def _read_split(path: Path) -> list[str]:
     if path.is_file():
         return read_list(path, folders=True)
-    there = sorted(p.stem for p in root.glob("*.txt") if p.stem != "classes")
+    there = sorted(other.stem for other in path.parent.glob("*.txt") if other.stem != "classes")
     if there:
         raise UserError(shown(path), "no such file", f"the splits here are {', '.join(there)}")
-    raise UserError(
-        shown(path),
-        "no such file, nor any other list",
-        "write it, a name a line, or give no split to take all photographs (evaluate: --split all)",
-    )
+    remedy = "give no split to take all photographs (evaluate: --split all)"
+    problem = "no such file, nor any other list"
+    raise UserError(shown(path), problem, f"write it, a name a line, or {remedy}")

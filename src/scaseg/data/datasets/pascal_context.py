@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import paired
-from scaseg.data.datasets.paired import INVALID, Listing, PairedDataset, find_files
+from scaseg.data.datasets import base
+from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
@@ -76,9 +76,9 @@ class PascalContext(PairedDataset):
         labels, suffix = _find_labels(root)
         names = sorted(find_files(labels, suffix))
         if split is not None:
-            paired.require_split(voc / "ImageSets", split, cls.splits(root))
-            names = paired.read_list(_find_lists(root, split)[0])
-        return paired.pair_files(names, voc / "JPEGImages", labels, [suffix])
+            base.require_split(voc / "ImageSets", split, cls.splits(root))
+            names = base.read_list(_find_lists(root, split)[0])
+        return base.pair_files(names, voc / "JPEGImages", labels, [suffix])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".mat":
@@ -89,7 +89,7 @@ class PascalContext(PairedDataset):
             valid = "1 to 59 are classes and 0 is unlabelled"
             if table[0] != IGNORE:
                 valid = "0 to 58 are classes and 255 is unlabelled"
-        return paired.renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
+        return self.renumber(values, table, path, valid)
 
     @cached_property
     def by_pixel(self) -> NDArray[np.int32]:

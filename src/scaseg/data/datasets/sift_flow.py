@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import paired
-from scaseg.data.datasets.paired import Listing, PairedDataset, find_files
+from scaseg.data.datasets import base
+from scaseg.data.datasets.base import Listing, PairedDataset, find_files
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
@@ -52,9 +52,7 @@ class SiftFlow(PairedDataset):
     def own_classes(cls, root: Path) -> tuple[str, ...]:
         labels = root / cls.folder / SCENES
         for path, *_ in sorted(find_files(labels, ".mat").values())[:1]:
-            with suppress(
-                UserError
-            ):  # without names; or torn, which reading its labels will report
+            with suppress(UserError):  # without names; or torn, as reading its labels will report
                 if len(names := read_names(path)) == len(cls.default_classes):
                     return names
         return cls.default_classes
@@ -68,18 +66,17 @@ class SiftFlow(PairedDataset):
             path = root / TEST_LIST
             if not path.is_file():
                 raise UserError(shown(path), "no such file", "it separates test from train")
-            paired.require_split(root, split, cls.splits(root))
-            test = [name for name in paired.read_list(path) if name not in UNANNOTATED]
+            base.require_split(root, split, cls.splits(root))
+            test = [name for name in base.read_list(path) if name not in UNANNOTATED]
             names = test if split == "test" else sorted(everything.difference(test))
-        return paired.pair_files(names, images, labels, [".mat"], listed_in=TEST_LIST)
+        return base.pair_files(names, images, labels, [".mat"], listed_in=TEST_LIST)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         count = len(self.default_classes)
         values = read_label_map(path, "S", max_pixels=self.max_pixels)
-        values = np.where(values == self.void, 0, values)
+        values[values == self.void] = 0
         table = np.array([IGNORE, *range(count)], np.int32)
-        valid = f"0 is unlabelled and 1 to {count} are classes"
-        return paired.renumber(values, table, path, valid=valid, unlabelled=self.ignore_index)
+        return self.renumber(values, table, path, f"0 is unlabelled and 1 to {count} are classes")
 
 
 class SiftFlowGeo(SiftFlow):

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import PIL
 
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.datasets.paired import FilePair, PairedDataset
+from scaseg.data.datasets.base import FilePair, PairedDataset, SegmentationDataset
 from scaseg.data.validation import rules
 from scaseg.data.validation.report import Finding, Report, raise_first
 from scaseg.data.validation.samples import (

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from scaseg.config.run import LARGEST_LABEL
-from scaseg.data.datasets.paired import FilePair, PairedDataset
+from scaseg.data.datasets.base import FilePair, PairedDataset
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.report import Finding
 from scaseg.data.validation.samples import SampleCheck

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
-from scaseg.data.datasets.paired import FilePair, PairedDataset
+from scaseg.data.datasets.base import FilePair, PairedDataset
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.report import Finding
