@@ -25,12 +25,8 @@ def add_command(add: Callable[..., Parser]) -> None:
         epilog="example: scaseg demo --out demo",
     )
     parser.add_argument("--out", metavar="DIR", default="demo", help="where all goes (demo)")
-    parser.add_argument(
-        "--epochs", type=positive, default=10, metavar="N", help="fewer are quicker (10)"
-    )
-    parser.add_argument(
-        "--images", type=positive, default=1200, metavar="N", help="training scenes (1200)"
-    )
+    parser.add_argument("--epochs", type=positive, metavar="N", help="fewer are quicker (10)")
+    parser.add_argument("--images", type=positive, metavar="N", help="training scenes (1200)")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
     parser.add_argument("--quiet", action="store_true", help="the table alone")
     parser.set_defaults(run=_demo)
@@ -44,13 +40,13 @@ def _demo(options: argparse.Namespace) -> None:
     from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
     from scaseg.demo.run import SCENES, model_folder, run_demo
 
+    sizes = {"epochs": options.epochs, "images": options.images}
     findings = run_demo(
         options.out,
         overwrite=options.overwrite,
         log=lambda line: None if options.quiet else print(line, file=sys.stderr),
         bars=not options.quiet,
-        epochs=options.epochs,
-        images=options.images,
+        **{name: value for name, value in sizes.items() if value is not None},
     )
     print(f"\n{table(findings.rows)}\n")
     folder = Path(options.out)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -68,21 +69,20 @@ class Queue:
 
         At SIGTERM or Ctrl-C they are asked to save; a second Ctrl-C ends them at once.
         """
-        signals = Signals()
-        signals.install()
         self.waiting = [job for job in jobs if job not in self.results.rows]
         # what has begun comes first: less would be lost with its folder
         self.waiting.sort(key=lambda job: self._share_left(job) == 1)
-        try:
+        signals = Signals()
+        with ExitStack() as stack:
+            stack.callback(signals.restore)
+            stack.callback(self._stop)  # comes first
+            signals.install()
             while not signals.received and (self._fill() or self.running):
                 self._collect(len(jobs))
                 self._show_progress(jobs)
                 if self.deadline is not None and time.monotonic() >= self.deadline:
                     break
                 time.sleep(POLL)
-        finally:
-            self._stop()
-            signals.restore()
         signals.obey(signals.received)
 
     def start(self, job: Job) -> Process:
