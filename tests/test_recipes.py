@@ -11,7 +11,7 @@ from scaseg.config.recipe import describe, find_recipe, load_recipe, recipe_name
 from scaseg.config.run import RunConfig
 from scaseg.data.transforms import build_transforms
 from scaseg.models.build import build_model
-from scaseg.training.build import check_training
+from scaseg.training.build import check_run
 
 RECIPES = [find_recipe(name) for name in recipe_names()]
 PAPER = ["pascal_context", "coco_stuff_10k", "sift_flow"]
@@ -30,7 +30,7 @@ def test_a_recipe_is_complete_loads_and_builds(path):
     assert {f"{section}.{key}" for section, keys in plain.items() for key in keys} == {
         key for key, *_ in describe()
     }
-    check_training(run.training)
+    check_run(run)
     build_transforms(run.augment)
     with torch.device("meta"):  # shapes without memory
         model = build_model(

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from scaseg.data.loading import TrainingDataset
-from scaseg.training.callbacks import MetricsTable
+from scaseg.training.callbacks import LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
-from scaseg.training.checkpoints import LastCheckpoint
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST

@@ -12,7 +12,7 @@ from making.studies import Study
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import Difference, Summary, values_of
 from scaseg.comparison.tables import CSV_TABLE, maps_markdown, markdown, with_interval
-from scaseg.training.run_folder import RECIPE
+from scaseg.io.model_folder import RECIPE
 
 LEVEL = 0.05
 

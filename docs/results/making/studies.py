@@ -17,9 +17,9 @@ from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import METRICS, Difference, Summary, summarize
 from scaseg.config.recipe import load_recipe
 from scaseg.errors import UserError
+from scaseg.io.model_folder import RECIPE
 from scaseg.io.table import Row, read_rows
 from scaseg.registry import CONTEXTS
-from scaseg.training.run_folder import RECIPE
 
 # what the others are compared with, where it is not the first of CONTEXTS
 FIRST = {"hyper_parameters": "sca"}

@@ -27,11 +27,11 @@ from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError
 from scaseg.io.lock import LOCK, folder_lock
+from scaseg.io.model_folder import MODEL, RECIPE
 from scaseg.models.build import load_model
 from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
 from scaseg.training.run import train
-from scaseg.training.run_folder import MODEL, RECIPE
 
 PICTURE = "compare.png"
 

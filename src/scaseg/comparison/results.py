@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scaseg.comparison.jobs import Job
-from scaseg.io.model_folder import CONFIG
+from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows, write_rows
 from scaseg.training.checkpoint_io import has_state
-from scaseg.training.run_folder import LAST, METRICS, MODEL, RECIPE
+from scaseg.training.run_folder import LAST, METRICS
 
 RESULTS, RESULT = "results.csv", "result.json"
 

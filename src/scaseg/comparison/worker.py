@@ -33,13 +33,13 @@ from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.atomic import write_json
 from scaseg.io.lock import folder_lock
+from scaseg.io.model_folder import MODEL
 from scaseg.io.table import Row
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import MemoryPeak
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
-from scaseg.training.run_folder import MODEL
 from scaseg.training.trainer import choose_accelerator
 
 PATIENCE = 60.0  # seconds for the processes of a killed queue to leave a run folder

@@ -27,12 +27,13 @@ from scaseg.explanation.maps import explain
 from scaseg.explanation.occlusion import occlusion
 from scaseg.explanation.selectivity import selectivity
 from scaseg.io.atomic import write_json
+from scaseg.io.model_folder import MODEL, RECIPE
 from scaseg.io.paths import not_writable
 from scaseg.io.table import read_rows
 from scaseg.models.build import load_model
 from scaseg.progress import progress_bar
 from scaseg.training.evaluation import evaluate
-from scaseg.training.run_folder import METRICS, MODEL, RECIPE
+from scaseg.training.run_folder import METRICS
 
 CONTEXTS = ("none", "average", "sca")
 IMAGES, EPOCHS = 1200, 10  # what three trainings on two cores do in about two minutes

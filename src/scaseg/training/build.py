@@ -1,20 +1,30 @@
-"""Losses, optimizers and loggers by name; their options are checked by name, too."""
+"""What a run is built from: network, loss, optimizer, loggers; wrong names are refused early."""
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scaseg.config.run import TrainingConfig
-from scaseg.errors import UserError
+from scaseg.config.model import ModelConfig
+from scaseg.config.run import RunConfig, TrainingConfig
+from scaseg.data.loading import TrainingDataset
+from scaseg.data.sample import collate
+from scaseg.errors import UserError, WorkError, located
 from scaseg.losses import LOSSES
+from scaseg.models.build import build_model, outline_model
+from scaseg.models.pretrained import check_source, load_pretrained
+from scaseg.models.segmenter import Segmenter, evaluating
+from scaseg.registry import BACKBONES
+from scaseg.training.data import TrainingData
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
@@ -35,6 +45,101 @@ LOGGERS = {
     "comet": "CometLogger",
 }
 UNBOUNDED = ("gamma",)  # every other option of a loss is a share
+CALIBRATION_IMAGES = 4
+# the sum of all squared outputs of a neuron: 0.7 each where there are 1024, 0.35 where 4096
+SQUARES = 512
+
+
+def check_run(run: RunConfig, *, is_fresh: bool = True) -> None:
+    """Refuse what cannot be built before the data are checked, which may take minutes.
+
+    is_fresh=False: the weights come from a training state.
+    """
+    build_loss(run.training)
+    build_optimizer(run.training, [{"params": [torch.zeros(1, requires_grad=True)]}])
+    build_loggers(run.training.loggers, None)
+    with located("model", "."):
+        outline_model(_model_config(run, ("any",)))
+    if is_fresh and run.model.backbone_weights is not None:
+        check_source(run.model.backbone, run.model.backbone_weights)
+
+
+def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> ModelConfig:
+    backbone = BACKBONES.choose(run.model.backbone)
+    return ModelConfig(
+        classes=classes,
+        backbone=run.model.backbone,
+        context=run.model.context,
+        head=backbone.usual_head if run.model.head == "auto" else run.model.head,
+        context_options=run.model.context_options,
+        fit=run.augment.fit,
+        mean=backbone.mean,
+        std=backbone.std,
+        **more,
+    )
+
+
+def build_network(
+    run: RunConfig, data: TrainingData, log: Callable[[str], None], *, is_fresh: bool = True
+) -> tuple[Segmenter, bool]:
+    """Build the network from the seed and load its backbone; True where the head is fresh.
+
+    is_fresh=False: its weights come from a training state, and nothing else is loaded.
+    """
+    palette = run.model.palette if run.model.palette is not None else data.train.palette
+    with located("model", "."):
+        config = _model_config(run, data.classes, palette=palette, training={"recipe": asdict(run)})
+        torch.manual_seed(run.training.seed)
+        model = build_model(config)
+    if not is_fresh:
+        return model, False
+    source = run.model.backbone_weights
+    if source is None:
+        if BACKBONES[run.model.backbone].hub is not None:
+            log("the backbone starts from random weights; --backbone-weights imagenet gives more")
+        return model, True
+    with located("model", "."):
+        loaded = load_pretrained(model, source)
+    in_head = [name for name in loaded if name.startswith("head.")]
+    head = f" and {', '.join(in_head)}" if in_head else "; the head starts fresh"
+    log(f"loaded from {source}: {len(loaded) - len(in_head)} layers of {run.model.backbone}{head}")
+    return model, not in_head
+
+
+@torch.no_grad()
+def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> None:
+    """Scale a fresh head's weights, layer by layer, by its outputs on a few training images.
+
+    A head with random weights behind a trained backbone gets features of any size, through windows
+    of which much lies beyond the edge of the map. Its outputs then start several times too small,
+    and at the paper's rates the first epochs go by without learning. So each layer is scaled once
+    (as in Mishkin and Matas, "All you need is a good init"). Not to a deviation of 1: a step moves
+    scores by the rate times the sum of all squared features, so a wide layer must have smaller
+    ones, or the paper's rates diverge. A layer whose outputs are all 0 is left as it is.
+    """
+    count = min(len(examples), CALIBRATION_IMAGES)
+    chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
+    # each process on the device that it will train on
+    place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
+    model.to(place)
+    deviations: list[float] = []
+
+    def measure(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        deviations.append(float(output.float().std()))
+
+    try:
+        batch = collate([examples[0, index] for index in chosen])
+        with evaluating(model):
+            for layer in (model.head.fc6, model.head.fc7):
+                assert isinstance(layer, nn.Conv2d)
+                handle = layer.register_forward_hook(measure)
+                model(batch.images.to(place), batch.sizes.to(place))
+                handle.remove()
+                if 0 < deviations[-1] < float("inf"):
+                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / deviations[-1]
+    except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WorkError("calibrating the head", problem, "use smaller images") from error
 
 
 def build_loss(config: TrainingConfig) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
@@ -71,29 +176,22 @@ def build_optimizer(config: TrainingConfig, groups: list[dict[str, Any]]) -> tor
         raise UserError("training.optimizer_options", str(error), remedy) from error
 
 
-def logger_classes(names: Iterable[str]) -> dict[str, type[Logger]]:
-    """Find Lightning's logger classes by name."""
+def build_loggers(names: Iterable[str], folder: Path | None) -> list[Logger]:
+    """Build Lightning's loggers by name; they write below the run folder. None: only checked."""
     from pytorch_lightning import loggers
 
-    found: dict[str, type[Logger]] = {}
+    built: list[Logger] = []
     for name in names:
-        kind = getattr(loggers, LOGGERS.get(name, name), None)
-        if not (isinstance(kind, type) and issubclass(kind, loggers.Logger)) or (
-            kind is loggers.Logger
-        ):
+        own = LOGGERS.get(name, name)
+        if own not in loggers.__all__ or own == "Logger":
             fits = f"give some of {', '.join(LOGGERS)}, or a class of pytorch_lightning.loggers"
             raise UserError("training.loggers", f"{name!r}", fits)
-        found[name] = kind
-    return found
-
-
-def build_loggers(names: Iterable[str], folder: Path) -> list[Logger]:
-    """Build Lightning's loggers by name; they write below the run folder."""
-    built: list[Logger] = []
-    for name, kind in logger_classes(names).items():
+        if folder is None:
+            continue
         options = {"save_dir": str(folder), "name": folder.name}
         if name in ("tensorboard", "csv"):
             options |= {"name": name, "version": ""}
+        kind = getattr(loggers, own)
         known = inspect.signature(kind).parameters
         try:
             built.append(kind(**{key: value for key, value in options.items() if key in known}))
@@ -101,13 +199,6 @@ def build_loggers(names: Iterable[str], folder: Path) -> list[Logger]:
             more = "pip install 'scaseg[log]'" if name == "tensorboard" else "install its package"
             raise UserError("training.loggers", f"{name} is not installed", more) from error
     return built
-
-
-def check_training(config: TrainingConfig) -> None:
-    """Refuse wrong names and options before anything is read or written."""
-    build_loss(config)
-    build_optimizer(config, [{"params": [torch.zeros(1, requires_grad=True)]}])
-    logger_classes(config.loggers)
 
 
 def _check_options(path: str, options: Mapping[str, Any], known: list[str], owner: str) -> None:

@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lightning_fabric.plugins import CheckpointIO
+from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning import Trainer
 from torch import Tensor
 
@@ -34,23 +35,17 @@ REQUIRED = {  # what Lightning reads of a state
 }
 
 
-class EncodedState(NamedTuple):
-    """A training state as it is written: JSON in which tensors stand by name, and the tensors."""
-
-    tree: str
-    tensors: dict[str, Tensor]
-
-
-def write_state(state: Mapping[str, Any] | EncodedState, path: Path, *, keep: bool = True) -> None:
+def write_state(state: Mapping[str, Any], path: Path, *, keep: bool = True) -> None:
     """Write a training state; what was there becomes the previous one once the new one is proven.
 
     keep=False: what is there is damaged, and must not take the place of a whole previous one.
     OSError names the file that could not be written; both old ones are then as they were.
     """
-    encoded = state if isinstance(state, EncodedState) else _encode_state(state)
+    tensors: dict[str, Tensor] = {}
+    tree = json.dumps(_encode(state, tensors, "state"))  # tensors stand in it by name
     new, link = temporary_beside(path), temporary_beside(path)
     try:
-        write_tensors(new, encoded.tensors, {TREE: encoded.tree})
+        write_tensors(new, tensors, {TREE: tree})
         if keep and path.is_file():
             # a second name for the old file, so that at no moment the first is missing
             try:
@@ -99,8 +94,8 @@ class StateFiles(CheckpointIO):
     """
 
     def __init__(self) -> None:
-        self._held: EncodedState | None = None
-        self._holding = False
+        self._held: Mapping[str, Any] | None = None
+        self._is_holding = False
         self._read: dict[str, Any] | None = None
         self._is_damaged = False  # the last state on disk
 
@@ -110,7 +105,7 @@ class StateFiles(CheckpointIO):
         Returns lines to print. UserError: neither is whole, or they belong to a network with other
         weights.
         """
-        lines = []
+        lines: list[str] = []
         try:
             self._read = read_state(path)
         except DamagedError as damage:
@@ -129,11 +124,9 @@ class StateFiles(CheckpointIO):
 
     def hold(self, trainer: Trainer) -> None:
         """Keep a copy of the current state in memory, without writing it."""
-        self._holding = True
-        try:
-            trainer.save_checkpoint("held")
-        finally:
-            self._holding = False
+        self._is_holding = True
+        trainer.save_checkpoint("held")
+        self._is_holding = False
 
     def write_held(self, path: Path) -> None:
         """Write the held state, if there is one."""
@@ -146,11 +139,10 @@ class StateFiles(CheckpointIO):
         self._held = None
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        if self._holding:
-            tree, tensors = _encode_state(checkpoint)
-            # copies on the CPU, which no later step changes
-            copies = {name: one.detach().to("cpu", copy=True) for name, one in tensors.items()}
-            self._held = EncodedState(tree, copies)
+        if self._is_holding:  # copies on the CPU, which no later step changes
+            self._held = apply_to_collection(
+                checkpoint, Tensor, lambda tensor: tensor.detach().to("cpu", copy=True)
+            )
             return
         write_state(checkpoint, Path(path), keep=not self._is_damaged)
         self._is_damaged = False
@@ -159,15 +151,11 @@ class StateFiles(CheckpointIO):
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         state, self._read = self._read, None
-        return read_state(Path(path)) if state is None else state
+        assert state is not None, "`read` comes first"
+        return state
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
-
-
-def _encode_state(state: Mapping[str, Any]) -> EncodedState:
-    tensors: dict[str, Tensor] = {}
-    return EncodedState(json.dumps(_encode(dict(state), tensors, "state")), tensors)
 
 
 def _encode(value: Any, tensors: dict[str, Tensor], path: str) -> Any:

@@ -87,7 +87,15 @@ def exit_if_child_lost(trainer: Trainer, seconds: float) -> None:
     while children := _children(trainer):
         for process in children:
             if process.poll() not in (None, 0, 128 + signal.SIGTERM, 128 + signal.SIGINT):
-                _exit_all(process, children)
+                for other in children:
+                    other.kill()
+                if process.returncode < 0:  # one that failed has said why
+                    sys.stderr.write(
+                        f"error: process {process.pid} of this run was lost (signal "
+                        f"{-process.returncode}); what was saved is whole, continue with --resume\n"
+                    )
+                sys.stderr.flush()
+                os._exit(1)
         if time.monotonic() >= limit:
             return
         time.sleep(0.05)
@@ -106,16 +114,3 @@ def exit_if_parent_lost(trainer: Trainer, error: Exception) -> None:
 
 def _children(trainer: Trainer) -> list[Any]:
     return getattr(trainer.strategy.launcher, "procs", [])
-
-
-def _exit_all(lost: Any, children: list[Any]) -> None:
-    for process in children:
-        if process.poll() is None:
-            process.kill()
-    if lost.returncode < 0:  # one that failed has said why
-        sys.stderr.write(
-            f"error: process {lost.pid} of this run was lost (signal {-lost.returncode}); what "
-            "was saved is whole, continue with --resume\n"
-        )
-    sys.stderr.flush()
-    os._exit(1)

@@ -46,11 +46,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what --json prints, in percent; None for a class that does not occur."""
-        names = ("accuracy", "IoU")
-        shares = zip(self.scores.accuracies, self.scores.ious, strict=True)
+        shares = zip(self.classes, self.scores.accuracies, self.scores.ious, strict=True)
         per_class = {
-            name: {key: _number(100 * share) for key, share in zip(names, pair, strict=True)}
-            for name, pair in zip(self.classes, shares, strict=True)
+            name: {"accuracy": _number(100 * accuracy), "IoU": _number(100 * iou)}
+            for name, accuracy, iou in shares
         }
         summary = {name: _number(value) for name, value in self.scores.summary().items()}
         return {**summary, "per_class": per_class, "images": self.images}

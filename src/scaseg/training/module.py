@@ -154,6 +154,8 @@ class SegmentationModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
+        # images of many sizes: cuDNN would search for the fastest algorithm for each of them
+        self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
 
     def validation_step(self, example: EvaluationExample, batch_idx: int) -> None:
         probabilities = predict_scores(self.model, example.image, self.tta)
@@ -166,6 +168,7 @@ class SegmentationModule(LightningModule):
             counts = self.confusion.counts.to(self.device)
             torch.distributed.all_reduce(counts)
             self.confusion.counts = counts.cpu()
+        torch.backends.cudnn.benchmark = self._benchmark
         self.scores = self.confusion.scores()
         for name, value in self.scores.summary().items():
             self.log(f"val/{name}", value, rank_zero_only=False)
@@ -180,11 +183,7 @@ class SegmentationModule(LightningModule):
             old = list(self.model.backbone.parameters())
             groups.insert(0, {"params": old, "lr": config.lr, "name": "backbone"})
         optimizer = build_optimizer(config, groups)
-        factor = partial(
-            poly_factor, steps=self.steps, power=config.poly_power, warmup=config.warmup
-        )
+        power, warmup = config.poly_power, config.warmup
+        factor = partial(poly_factor, steps=self.steps, power=power, warmup=warmup)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,17 @@ from scaseg.data.transforms import Transform, build_transforms
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import write_text
 from scaseg.io.lock import folder_lock
-from scaseg.io.model_folder import CONFIG
+from scaseg.io.model_folder import BEST, CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows
 from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.checkpoint import read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.figures import curve_figure, save_figure
-from scaseg.training.build import build_loggers, check_training
-from scaseg.training.callbacks import MetricsTable
+from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
+from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
-from scaseg.training.checkpoints import BestCheckpoint, LastCheckpoint
 from scaseg.training.data import (
-    TrainingData,
     cached,
     class_weights,
     evaluation_loader,
@@ -41,17 +39,12 @@ from scaseg.training.data import (
     training_loader,
 )
 from scaseg.training.distributed import is_rank_zero
-from scaseg.training.ema import EMA
 from scaseg.training.module import SegmentationModule
-from scaseg.training.network import build_network, calibrate_head, check_network, has_frozen_norms
 from scaseg.training.run_folder import (
-    BEST,
     CURVE,
     LAST,
     METRICS,
-    MODEL,
     PER_CLASS,
-    RECIPE,
     TRACEBACK,
     check_run_folder,
     create_run_folder,
@@ -126,150 +119,149 @@ def train(
     if resume:
         run = _recipe_to_resume(run, folder, overrides or {}, fresh=overwrite or fast_dev_run)
     if not isinstance(run, RunConfig):
-        run = load_recipe(run, {key: _text(value) for key, value in (overrides or {}).items()})
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in (overrides or {}).items()
+        }
+        run = load_recipe(run, texts)
     elif overrides:
         raise UserError("overrides", "come with a recipe", "use dataclasses.replace instead")
-    if log is None:
-        log = _discard if quiet else _to_stderr
+    if transforms is None:
+        transforms = build_transforms(run.augment)
     own = folder if is_rank_zero() else None  # that this process writes into
-    session = _Session(
-        run=run,
-        folder=folder,
-        resume=resume,
-        overwrite=overwrite,
-        fast_dev_run=fast_dev_run,
-        quiet=quiet or not is_rank_zero(),
-        log=log if is_rank_zero() else _discard,
-        transforms=build_transforms(run.augment) if transforms is None else transforms,
-    )
+    if not is_rank_zero() or (quiet and log is None):
+        log = _discard
     try:
-        if own is not None and own.exists() and not own.is_dir():
-            raise UserError("--out", f"{own} is a file", "give a folder")
         with nullcontext() if own is None else folder_lock(own):
             if own is not None and not resume:
                 check_run_folder(own, overwrite=overwrite)  # before anything is written or read
-            return session.train()
+            return _train(
+                run,
+                folder,
+                transforms,
+                resume=folder if resume else None,
+                overwrite=overwrite,
+                fast_dev_run=fast_dev_run,
+                quiet=quiet or not is_rank_zero(),
+                log=log or _to_stderr,
+            )
     except WorkError as error:
-        raise _with_traceback(error, folder) from error
+        with suppress(OSError):  # a full disk must not hide what went wrong
+            if folder is not None:
+                write_text(folder / TRACEBACK, traceback.format_exc())
+                details = f"details in {folder / TRACEBACK}"
+                remedy = f"{error.remedy}; {details}" if error.remedy else details
+                raise WorkError(error.place, error.problem, remedy) from error
+        raise
     except (KeyboardInterrupt, TerminatedError):
         if own is not None and has_state(own / LAST):
             _to_stderr(f"saved; continue with: scaseg train --resume --out {own}")
         raise
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Session:
-    """A call of `train`, in a folder that is locked."""
+def _train(
+    run: RunConfig,
+    folder: Path | None,
+    transforms: Sequence[Transform],
+    *,
+    resume: Path | None,
+    overwrite: bool,
+    fast_dev_run: bool,
+    quiet: bool,
+    log: Log,
+) -> Result:
+    """Train in a folder that is locked, and free or of the run to resume."""
+    training = run.training
+    device = choose_accelerator(run.machine)
+    checkpoint = resume / LAST if resume is not None and has_state(resume / LAST) else None
+    check_run(run, is_fresh=checkpoint is None)
+    if resume is not None:
+        if (resume / MODEL / CONFIG).is_file():
+            log(f"{folder}: this run is finished")
+            return _finished(resume)
+        read_rows(resume / METRICS, columns=COLUMNS)  # UserError where they are not ours
+        read_rows(resume / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
+        if checkpoint is None:
+            log(f"{folder}: nothing was saved yet; from the start")
+    # class pixels that were counted before, or by the first process
+    data = open_data(run, resume if is_rank_zero() else folder, quiet=quiet)
+    if data.train.root is not None:  # the run may be resumed from another working folder
+        run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
+    log(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
+    model, fresh_head = build_network(run, data, log, is_fresh=checkpoint is None)
 
-    run: RunConfig
-    folder: Path | None
-    resume: bool
-    overwrite: bool
-    fast_dev_run: bool
-    quiet: bool
-    log: Log
-    transforms: Sequence[Transform]
+    def augmented(samples: Samples) -> TrainingDataset:
+        mean, std = model.config.mean, model.config.std
+        return TrainingDataset(samples, transforms, mean=mean, std=std, seed=training.seed)
 
-    def train(self) -> Result:
-        run, folder = self.run, self.folder
-        check_training(run.training)
-        device = choose_accelerator(run.machine)
-        checkpoint = None
-        if self.resume and folder is not None and has_state(folder / LAST):
-            checkpoint = folder / LAST
-        check_network(run, is_fresh=checkpoint is None)
-        if self.resume and folder is not None:
-            if (folder / MODEL / CONFIG).is_file():
-                self.log(f"{folder}: this run is finished")
-                return _finished(folder)
-            read_rows(folder / METRICS, columns=COLUMNS)  # UserError where they are not ours
-            read_rows(folder / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
-            if checkpoint is None:
-                self.log(f"{folder}: nothing was saved yet; from the start")
-        # class pixels that were counted before, or by the first process
-        known = folder if self.resume or not is_rank_zero() else None
-        data = open_data(run, known, quiet=self.quiet)
-        if data.train.root is not None:  # the run may be resumed from another working folder
-            run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
-        counts = f"{len(data.train)} training images, {len(data.classes)} classes"
-        self.log(f"{counts}; {data.validation}")
-        model, fresh_head = build_network(run, data, self.log, is_fresh=checkpoint is None)
-        if run.training.calibrate and fresh_head:
-            calibrate_head(model, self._examples(data.train, model), device)
-        weights = class_weights(run.training, data.pixels)
-        norms = has_frozen_norms(run)
-        module = SegmentationModule(
-            model, run.training, class_weights=weights, frozen_norms=norms, notify=self.log
-        )
-        files = StateFiles()
-        if checkpoint is not None:  # before anything is written
-            for line in files.read(checkpoint, module.state_dict()):
-                self.log(line)
-        loggers = build_loggers(run.training.loggers, folder) if folder is not None else []
-        if folder is not None and is_rank_zero():
+    if training.calibrate and fresh_head:
+        calibrate_head(model, augmented(data.train), device)
+    weights = class_weights(training, data.pixels)
+    # statistics of small batches are poor: those of a pretrained backbone are kept
+    pretrained = training.batch_norm == "auto" and run.model.backbone_weights is not None
+    norms = pretrained or training.batch_norm == "frozen"
+    module = SegmentationModule(
+        model, training, class_weights=weights, frozen_norms=norms, notify=log
+    )
+    files = StateFiles()
+    if checkpoint is not None:  # before anything is written
+        for line in files.read(checkpoint, module.state_dict()):
+            log(line)
+    loggers = build_loggers(training.loggers, folder)
+    if folder is not None and is_rank_zero():
+        if resume is None:
             facts = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
-            if not self.resume:
-                create_run_folder(folder, run, facts, overwrite=self.overwrite)
-            record_session(folder)
-        table = MetricsTable(folder, quiet=self.quiet)
-        ema = None if run.training.ema is None else EMA(decay=run.training.ema)
-        best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
-        callbacks = [table, ema, best, *self._checkpointing(data, files)]
-        with quiet_lightning():
-            trainer = build_trainer(
-                run.machine,
-                # the order matters: the row of an epoch is written before the state is saved
-                callbacks=[callback for callback in callbacks if callback is not None],
-                files=files,
-                logger=loggers or False,
-                max_epochs=1 if self.fast_dev_run else run.training.epochs,
-                limit_train_batches=1 if self.fast_dev_run else None,
-                limit_val_batches=1 if self.fast_dev_run else None,
-                accumulate_grad_batches=run.training.accumulate,
-                gradient_clip_val=run.training.gradient_clip,
-                check_val_every_n_epoch=run.training.validate_every,
-                log_every_n_steps=10,
-                # all batches of one size: let cuDNN search for the fastest algorithm once
-                benchmark=run.augment.crop is not None or run.augment.fit is not None,
-            )
-            examples = self._examples(cached(data.train, run, folder), model)
-            train_images, val_images = training_loader(run, examples, trainer), None
-            if data.val is not None:
-                val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
-            assert trainer.max_epochs is not None
-            steps = -(-len(train_images) // trainer.accumulate_grad_batches)
-            module.steps = max(1, trainer.max_epochs * steps)
-            module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-            with work_errors(trainer):
-                trainer.fit(
-                    module, train_images, val_images, ckpt_path=checkpoint, weights_only=True
-                )
-            if ema is not None:
-                ema.copy_to(module)
-        if trainer.should_stop and len(table.rows) < run.training.epochs and not self.fast_dev_run:
-            self.log(f"stopped early: no better mIoU in {run.training.early_stop} validations")
-        if folder is not None and trainer.is_global_zero:
-            try:
-                _finish(model, run, folder, best, table.rows)
-            except OSError as error:
-                raise WorkError(f"writing {folder / MODEL}", str(error)) from error
-        return Result(model.eval(), table.rows, best.epoch if best else None, folder)
-
-    def _examples(self, samples: Samples, model: Segmenter) -> TrainingDataset:
-        """Samples as this run augments and the model normalizes them."""
-        mean, std, seed = model.config.mean, model.config.std, self.run.training.seed
-        return TrainingDataset(samples, self.transforms, mean=mean, std=std, seed=seed)
-
-    def _checkpointing(self, data: TrainingData, files: StateFiles) -> Iterator[Callback]:
-        config = self.run.training
-        if data.val is not None and config.early_stop is not None:
-            # not at the end of the training epoch: the state that is saved there must know of it
-            yield EarlyStopping(
-                "val/mIoU", mode="max", patience=config.early_stop, check_on_train_epoch_end=False
-            )
-        if self.folder is not None:
-            every, minutes = config.checkpoint_every, config.checkpoint_minutes
-            yield LastCheckpoint(self.folder, files, every=every, minutes=minutes)
+            create_run_folder(folder, run, facts, overwrite=overwrite)
+        record_session(folder)
+    table = MetricsTable(folder, quiet=quiet)
+    ema = None if training.ema is None else EMA(decay=training.ema)
+    best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
+    # the order matters: the row of an epoch is written before the state is saved
+    callbacks: list[Callback] = [one for one in (table, ema, best) if one is not None]
+    if data.val is not None and training.early_stop is not None:
+        # not at the end of the training epoch: the state that is saved there must know of it
+        patience = training.early_stop
+        callbacks.append(
+            EarlyStopping("val/mIoU", mode="max", patience=patience, check_on_train_epoch_end=False)
+        )
+    if folder is not None:
+        every, minutes = training.checkpoint_every, training.checkpoint_minutes
+        callbacks.append(LastCheckpoint(folder, files, every=every, minutes=minutes))
+    with quiet_lightning():
+        trainer = build_trainer(
+            run.machine,
+            callbacks=callbacks,
+            files=files,
+            logger=loggers or False,
+            max_epochs=1 if fast_dev_run else training.epochs,
+            limit_train_batches=1 if fast_dev_run else None,
+            limit_val_batches=1 if fast_dev_run else None,
+            accumulate_grad_batches=training.accumulate,
+            gradient_clip_val=training.gradient_clip,
+            check_val_every_n_epoch=training.validate_every,
+            log_every_n_steps=10,
+            # all batches of one size: let cuDNN search for the fastest algorithm once
+            benchmark=run.augment.crop is not None or run.augment.fit is not None,
+        )
+        images = training_loader(run, augmented(cached(data.train, run, folder)), trainer)
+        val_images = None
+        if data.val is not None:
+            val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
+        assert trainer.max_epochs is not None
+        module.steps = max(1, trainer.max_epochs * -(-len(images) // training.accumulate))
+        module.train()  # Lightning leaves the modes as they are, and norms may be frozen
+        with work_errors(trainer):
+            trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
+        if ema is not None:
+            ema.copy_to(module)
+    if trainer.should_stop and len(table.rows) < training.epochs and not fast_dev_run:
+        log(f"stopped early: no better mIoU in {training.early_stop} validations")
+    if folder is not None and trainer.is_global_zero:
+        try:
+            _finish(model, run, folder, best, table.rows)
+        except OSError as error:
+            raise WorkError(f"writing {folder / MODEL}", str(error)) from error
+    return Result(model.eval(), table.rows, best.epoch if best else None, folder)
 
 
 def _recipe_to_resume(
@@ -291,27 +283,12 @@ def _recipe_to_resume(
     return folder / RECIPE if run is None else run
 
 
-def _with_traceback(error: WorkError, folder: Path | None) -> WorkError:
-    """Keep the traceback in the run folder, and say so."""
-    if folder is None or not folder.is_dir():
-        return error
-    path = folder / TRACEBACK
-    try:
-        write_text(path, traceback.format_exc())
-    except OSError:  # a full disk must not hide what went wrong
-        return error
-    remedy = f"{error.remedy}; " if error.remedy else ""
-    return WorkError(error.place, error.problem, f"{remedy}details in {path}")
-
-
 def _finished(folder: Path) -> Result:
     """The result of a run that is over, from its folder."""
-    model = load_model(folder / MODEL)
-    rows = read_rows(folder / METRICS, columns=COLUMNS)
+    model, rows = load_model(folder / MODEL), read_rows(folder / METRICS, columns=COLUMNS)
     record = model.config.training.get("validation")
-    best = record.get("epoch") if isinstance(record, dict) else None
-    validated = any(row.get("mIoU") for row in rows)
-    return Result(model, rows, int(best) if validated and best is not None else None, folder)
+    best = int(record["epoch"]) if record and any(row["mIoU"] for row in rows) else None
+    return Result(model, rows, best, folder)
 
 
 def _finish(
@@ -330,10 +307,6 @@ def _finish(
     model.save_pretrained(folder / MODEL)
     if rows:
         save_figure(curve_figure(rows), folder / CURVE)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _to_stderr(line: str) -> None:

@@ -17,7 +17,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
@@ -29,9 +28,7 @@ from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER, remove_leftovers, write_json
 from scaseg.io.lock import LOCK
-from scaseg.io.model_folder import BEST as BEST
-from scaseg.io.model_folder import MODEL as MODEL
-from scaseg.io.model_folder import RECIPE as RECIPE
+from scaseg.io.model_folder import RECIPE
 from scaseg.io.paths import not_writable
 from scaseg.version import __version__
 
@@ -45,7 +42,8 @@ OURS |= {"checkpoints", "model", "cache", "tensorboard", "csv"}
 
 def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
     """Return the names in a folder for a new run; UserError where something would be lost."""
-    names = sorted(_contents(folder)) if folder.is_dir() else []
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    names = [path.name for path in paths if not _is_leftover(path)]
     if names and not overwrite:
         what = "a run" if RECIPE in names else "files"
         raise UserError(
@@ -58,12 +56,10 @@ def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
     return names
 
 
-def _contents(folder: Path) -> Iterator[str]:
-    """What is in a folder, except for what a run that was killed before it began leaves behind."""
-    for path in folder.iterdir():
-        is_empty = path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
-        if not (is_empty or path.name == LOCK or path.name.startswith(LEFTOVER)):
-            yield path.name
+def _is_leftover(path: Path) -> bool:
+    """Whether something is what a run that was killed before it began leaves behind."""
+    is_empty = path.name == "checkpoints" and path.is_dir() and not any(path.iterdir())
+    return is_empty or path.name == LOCK or path.name.startswith(LEFTOVER)
 
 
 def create_run_folder(
@@ -103,16 +99,12 @@ def record_session(folder: Path) -> None:
     if path.is_file():
         with suppress(ValueError, KeyError, TypeError):  # torn or foreign: started anew
             sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
-    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
-    for package in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     session = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
         "scaseg": __version__,
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": {package: metadata.version(package) for package in PACKAGES},
         "platform": platform.platform(),
         "machine": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),

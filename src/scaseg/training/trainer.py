@@ -103,11 +103,9 @@ def work_errors(trainer: Trainer, place: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except TerminatedError:
-        raise
     except SIGTERMException:  # received by Lightning, before or without LastCheckpoint
         raise TerminatedError from None
-    except SystemExit as stop:
+    except SystemExit as stop:  # also a TerminatedError of ours
         if trainer.interrupted and stop.code == 1:  # Lightning makes Ctrl-C an exit of its own
             raise KeyboardInterrupt from None
         raise
@@ -119,8 +117,7 @@ def work_errors(trainer: Trainer, place: str | None = None) -> Iterator[None]:
             exit_if_child_lost(trainer, seconds=3)
             exit_if_parent_lost(trainer, error)
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        if not lines:
-            lines = [type(error).__name__]
+        lines = lines or [type(error).__name__]
         # a loader's process sends its whole traceback
         problem = lines[-1] if lines[0].startswith("Caught") else lines[0]
         step = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step + 1}"

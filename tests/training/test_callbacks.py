@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import scaseg
-from scaseg.training.checkpoints import BestCheckpoint
-from scaseg.training.ema import ema_update
-from scaseg.training.run_folder import BEST
+from scaseg.io.model_folder import BEST
+from scaseg.training.callbacks import BestCheckpoint, ema_update
 
 
 def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
