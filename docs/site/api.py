@@ -18,14 +18,9 @@ WIDTH = 76  # of a signature before it takes a line a parameter
 # beside the public names: what they return and take, and what is used by its module's name
 MODULES = (
     *("comparison.compare", "config.recipe", "config.run", "data.sample", "data.transforms"),
-    *(
-        "errors",
-        "explanation.maps",
-        "explanation.occlusion",
-        "explanation.selectivity",
-        "inference.segmentation",
-    ),
-    *("inference.tta", "losses", "metrics", "registry", "training.evaluation"),
+    *("errors", "explanation.maps", "explanation.occlusion", "explanation.selectivity"),
+    *("inference.segmentation", "inference.tta", "losses", "metrics", "registry"),
+    "training.evaluation",
 )
 
 
