@@ -23,7 +23,7 @@ from PIL import Image
 import scaseg
 from scaseg.inference.inputs import Inputs
 from scaseg.inference.predict import usual_batch_size
-from scaseg.inference.preprocessing import preprocess
+from scaseg.inference.preprocessing import Preprocessed
 from scaseg.system import autocast
 
 
@@ -42,7 +42,8 @@ def main() -> None:
     photographs = list(Inputs([options.photos], Path("nowhere")))[: options.count]
     batch_size = usual_batch_size(options.batch_size, options.device)
     images = [np.array(Image.open(one.path).convert("RGB")) for one in photographs]
-    seen = [preprocess(model, torch.from_numpy(image).permute(2, 0, 1)) for image in images]
+    tensors = [torch.from_numpy(image).permute(2, 0, 1) for image in images]
+    seen = [Preprocessed(model, tensor).whole() for tensor in tensors]
     ways = {
         "network": lambda: network(model, seen, batch_size, options),
         "loop": lambda: loop(model, photographs, options.device),
@@ -85,7 +86,7 @@ def loop(model: torch.nn.Module, photographs: list, device: str) -> None:
     with tempfile.TemporaryDirectory() as out:
         for photograph in photographs:
             image = torch.from_numpy(np.array(Image.open(photograph.path).convert("RGB")))
-            view = preprocess(model, image.permute(2, 0, 1).to(device))
+            view = Preprocessed(model, image.permute(2, 0, 1).to(device)).whole()
             scores = torch.nn.functional.interpolate(
                 model(view), size=image.shape[:2], mode="bilinear", align_corners=False
             )

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.inference.preprocessing import ImageLike, as_array, as_tensor, preprocess
+from scaseg.inference.preprocessing import ImageLike, Preprocessed, as_array, as_tensor
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
@@ -110,7 +110,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     """Run the backbone as `scaseg.predict` does; the model's mode is left as it was."""
     context = context_of(model)
     pixels = as_array(model, image)
-    view = preprocess(model, as_tensor(pixels, next(model.parameters()).device))
+    view = Preprocessed(model, as_tensor(pixels, next(model.parameters()).device)).whole()
     with evaluating(model):
         features, _ = model.backbone(view)
     grid = NeuronGrid(

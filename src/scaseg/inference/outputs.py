@@ -16,20 +16,22 @@ import os
 import platform
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scaseg.errors import UserError
 from scaseg.inference.inputs import InputFile
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 JPEG_SIDE = 60_000  # the format ends at 65,535
@@ -125,6 +127,29 @@ class Outputs:
                     path.unlink()
         self._prepared.add(folder)
 
+    @contextmanager
+    def open_scores(
+        self, classes: Sequence[str], file: InputFile, size: tuple[int, int]
+    ) -> Iterator[Callable[[Tensor], None]]:
+        """Write NAME.npz some rows at a time: `scores` (H, W, classes) float16, `classes`.
+
+        Yields a function for the next rows, (classes, rows, W). They come first in the file,
+        because rows are what comes: probabilities of any image in bounded memory.
+        """
+        path = self.path(file.name, SCORES)
+        header = {"descr": "<f2", "fortran_order": False, "shape": (*size, len(classes))}
+        with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            with archive.open("classes.npy", "w") as member:
+                np.lib.format.write_array(member, np.array(classes))
+            with archive.open("scores.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_2_0(member, header)
+
+                def write(rows: Tensor) -> None:
+                    values = rows.cpu().numpy().transpose(1, 2, 0)
+                    member.write(np.ascontiguousarray(values, dtype="<f2").data)
+
+                yield write
+
     def write(self, file: InputFile, found: Segmentation) -> None:
         """Write everything but the probabilities, which were written as they came."""
         if self.overlay:
@@ -137,41 +162,6 @@ class Outputs:
             record = {"image": os.fspath(file.path), "width": width, "height": height}
             write_json(self.path(file.name, AREAS), record | {"areas": found.areas()})
         found.save(self.path(file.name, LABELS))
-
-
-class ScoreFile:
-    """NAME.npz, written some rows at a time: `scores` (H, W, classes) float16, `classes`.
-
-    Rows first, because rows are what comes: probabilities of any image in bounded memory.
-    """
-
-    def __init__(self, path: Path, size: tuple[int, int], classes: tuple[str, ...]) -> None:
-        self.path = path
-        self._temporary = temporary_beside(path)
-        self._zip = zipfile.ZipFile(self._temporary, "w", allowZip64=True)
-        with self._zip.open("classes.npy", "w") as member:
-            np.lib.format.write_array(member, np.array(classes))
-        self._member = self._zip.open("scores.npy", "w", force_zip64=True)
-        header = {"descr": "<f2", "fortran_order": False, "shape": (*size, len(classes))}
-        np.lib.format.write_array_header_2_0(self._member, header)
-
-    def write(self, probabilities: NDArray[np.float32]) -> None:
-        """Add some rows: (classes, rows, W)."""
-        rows = np.ascontiguousarray(probabilities.transpose(1, 2, 0), dtype="<f2")
-        self._member.write(rows.data)
-
-    def commit(self) -> None:
-        """Let the file appear."""
-        self._member.close()
-        self._zip.close()
-        take_place(self._temporary, self.path)
-
-    def discard(self) -> None:
-        """Leave nothing behind."""
-        with suppress(Exception):
-            self._member.close()
-            self._zip.close()
-        self._temporary.unlink(missing_ok=True)
 
 
 class Provenance:
@@ -193,11 +183,12 @@ class Provenance:
         if (differs := self._difference()) is None:
             return
         names = {hash(name) for name in replaced or ()}
-        for name in _label_maps(self.folder):
+        for path in self.folder.rglob(f"[!.]*{LABELS}"):
             if replaced is None:
                 raise self._refusal(differs)
-            if hash(name) not in names:
-                problem = f"{self.folder} holds {differs}, and {name}{LABELS} would stay"
+            result = path.relative_to(self.folder)
+            if hash(result.with_suffix("")) not in names:
+                problem = f"{self.folder} holds {differs}, and {result} would stay"
                 raise UserError("--out", problem, "give all of its images, or another folder")
         self._replacement = self.record | ({} if replaced is None else {UNFINISHED: True})
 
@@ -278,12 +269,6 @@ def _option(name: str, value: Any) -> str:
     if value is None or value is False:
         return f"without {name}"
     return f"with {name}" if value is True else f"with {name} {value}"
-
-
-def _label_maps(folder: Path) -> Iterator[PurePath]:
-    """The names of all results in a folder and below."""
-    for path in folder.rglob(f"[!.]*{LABELS}"):
-        yield path.relative_to(folder).with_name(path.name.removesuffix(LABELS))
 
 
 def _is_alive(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -25,7 +26,8 @@ PADDING = 0.15
 MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB
 
 Key = TypeVar("Key")
-OnRows = Callable[[Any, tuple[int, int], Tensor], None]
+# opens the probabilities of one image, for its key and (H, W): a function that takes some rows
+OpenScores = Callable[[Any, tuple[int, int]], AbstractContextManager[Callable[[Tensor], None]]]
 
 
 class Options(TypedDict, total=False):
@@ -76,13 +78,13 @@ def predict_stream(
     tta: TestTimeAugmentation | None = None,
     batch_size: int | None = None,
     precision: Precision = "32",
-    on_rows: OnRows | None = None,
+    open_scores: OpenScores | None = None,
 ) -> Iterator[tuple[Key, Segmentation]]:
     """Segment images (H, W, C) as they come; each result has the key that came with its image.
 
-    Images of a similar size wait for each other, a few at most: the order may change. on_rows gets
-    the probabilities of each image from the top, some rows at a time: its key, its (H, W), and
-    (classes, rows, W); so that they need never be held all at once.
+    Images of a similar size wait for each other, a few at most: the order may change. What
+    open_scores(key, (H, W)) opens gets the probabilities of an image from the top, some rows at a
+    time, (classes, rows, W); so that they need never be held all at once.
     """
     tta = tta or TestTimeAugmentation()
     device = next(model.parameters()).device
@@ -94,7 +96,7 @@ def predict_stream(
         with evaluating(model), autocast(device.type, precision):
             maps = score_maps(model, tensors, tta, batch_size=batch_size)
             return [
-                (one.key, _segmentation(model, one, own, scores, on_rows))
+                (one.key, _segmentation(model, one, own, scores, open_scores))
                 for one, own in zip(batch, maps, strict=True)
             ]
 
@@ -151,18 +153,20 @@ def _segmentation(
     image: _Queued,
     maps: list[Upsampled],
     keep_scores: bool,
-    on_rows: OnRows | None,
+    open_scores: OpenScores | None,
 ) -> Segmentation:
     classes = model.config.classes
     height, width = image.pixels.shape[:2]
     labels = np.empty((height, width), np.uint8 if len(classes) <= 256 else np.uint16)
     kept = np.empty((len(classes), height, width), np.float32) if keep_scores else None
-    for rows, found in mean_rows(maps, height, max(1, MOST_HELD // (len(classes) * width))):
-        # not argmax, which takes seven times as long on a CPU
-        labels[rows] = found.max(0).indices.to(torch.int32).cpu().numpy()
-        if kept is not None:
-            kept[:, rows] = found.cpu().numpy()
-        if on_rows is not None:
-            on_rows(image.key, (height, width), found)
+    opened = open_scores(image.key, (height, width)) if open_scores else nullcontext()
+    with opened as write:
+        for rows, found in mean_rows(maps, height, max(1, MOST_HELD // (len(classes) * width))):
+            # not argmax, which takes seven times as long on a CPU
+            labels[rows] = found.max(0).indices.to(torch.int32).cpu().numpy()
+            if kept is not None:
+                kept[:, rows] = found.cpu().numpy()
+            if write is not None:
+                write(found)
     palette = model.config.palette or default_palette(len(classes))
     return Segmentation(labels, classes, palette, kept, image.pixels)

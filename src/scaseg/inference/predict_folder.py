@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,13 @@ from scaseg import system
 from scaseg.data.decode.image import image_size, read_image
 from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.inputs import InputFile, Inputs
-from scaseg.inference.outputs import LABELS, SCORES, Outputs, Provenance, ScoreFile
+from scaseg.inference.outputs import LABELS, Outputs, Provenance
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision
 
 if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
-    from torch import Tensor
-
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.models.segmenter import Segmenter
 
@@ -134,10 +133,9 @@ def predict_folder(
                 _check_memory(network, file, pixels.shape[:2], augmentation)
             except UserError as error:
                 if not skip_bad:
-                    remedies = filter(None, (error.remedy, "--skip-bad goes on without it"))
-                    raise UserError(
-                        error.place, error.problem, "; ".join(remedies), error.detail
-                    ) from error
+                    skip = "--skip-bad goes on without it"
+                    remedy = f"{error.remedy}; {skip}" if error.remedy else skip
+                    raise UserError(error.place, error.problem, remedy, error.detail) from error
                 tally.bad += 1
                 is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
                 on_bad(error)
@@ -155,16 +153,15 @@ def predict_folder(
         on_done(tally, total)
 
     try:
-        with _Writer(outputs, network.config.classes, batch_size, on_written) as writer:
-            for file, segmentation in predict_stream(
-                network,
-                readable(),
-                tta=augmentation,
-                batch_size=batch_size,
-                precision=precision,
-                on_rows=writer.add_rows if scores else None,
-            ):
-                writer.write(file, segmentation)
+        results = predict_stream(
+            network,
+            readable(),
+            tta=augmentation,
+            batch_size=batch_size,
+            precision=precision,
+            open_scores=partial(outputs.open_scores, network.config.classes) if scores else None,
+        )
+        _write_behind(results, outputs, batch_size, on_written)
     except UserError as error:
         if not provenance.begun:
             raise
@@ -189,50 +186,27 @@ def predict_folder(
     return tally
 
 
-@dataclass
-class _Writer:
-    """Writes results in a thread of its own, at most a batch behind the network."""
+def _write_behind(
+    results: Iterable[tuple[InputFile, Segmentation]],
+    outputs: Outputs,
+    behind: int,
+    on_written: Callable[[], None],
+) -> None:
+    """Write results in a thread of its own, at most `behind` of them behind the network."""
+    pending: deque[Future[None]] = deque()
 
-    outputs: Outputs
-    classes: tuple[str, ...]
-    behind: int
-    on_written: Callable[[], None]
-    files: dict[InputFile, ScoreFile] = field(default_factory=dict)
-    pending: deque[Future[None]] = field(default_factory=deque)
-    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "writing"))
+    def wait(most: int) -> None:
+        while len(pending) > most:
+            pending.popleft().result()
+            on_written()
 
-    def add_rows(self, file: InputFile, size: tuple[int, int], probabilities: Tensor) -> None:
-        """Write some rows of an image's probabilities."""
-        if file not in self.files:
-            path = self.outputs.path(file.name, SCORES)
-            self.files[file] = ScoreFile(path, size, self.classes)
-        self.files[file].write(probabilities.cpu().numpy())
-
-    def write(self, file: InputFile, found: Segmentation) -> None:
-        self.pending.append(self.thread.submit(self._write, file, found))
-        self._wait(self.behind)
-
-    def _write(self, file: InputFile, found: Segmentation) -> None:
-        if file in self.files:
-            self.files[file].commit()
-            del self.files[file]
-        self.outputs.write(file, found)
-
-    def _wait(self, most: int) -> None:
-        while len(self.pending) > most:
-            self.pending.popleft().result()
-            self.on_written()
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    with ThreadPoolExecutor(1, "writing") as thread:
         try:
-            self._wait(0)  # what is computed is written, whatever stopped the rest
+            for file, segmentation in results:
+                pending.append(thread.submit(outputs.write, file, segmentation))
+                wait(behind)
         finally:
-            self.thread.shutdown(cancel_futures=True)  # it may be at work on these files
-            for file in self.files.values():
-                file.discard()
+            wait(0)  # what is computed is written, whatever stopped the rest
 
 
 def _read_ahead(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
     """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes."""
     channels, name = model.config.in_channels, "image"
+    pixels: Any = image
     if isinstance(image, (str, Path)):
         pixels, name = read_image(image), str(image)
     elif isinstance(image, Image.Image):
@@ -34,21 +36,16 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
             raise UserError.cannot_be("read", "image", fault, "give another") from fault
     elif isinstance(image, Tensor) and image.dim() == 3:
         pixels = image.detach().permute(1, 2, 0).cpu().numpy()
-    elif isinstance(image, np.ndarray):
-        pixels = image
-        if pixels.ndim == 2:  # gray
-            pixels = np.repeat(pixels[:, :, None], channels, axis=2)
-    else:
-        raise _unfit(image, channels)
-    if pixels.ndim != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
+    elif isinstance(image, np.ndarray) and image.ndim == 2:  # gray
+        pixels = np.repeat(image[:, :, None], channels, axis=2)
+    is_array = isinstance(pixels, np.ndarray) and pixels.size > 0
+    if not is_array or pixels.ndim != 3 or pixels.dtype != np.uint8:
         raise _unfit(pixels, channels)
     if pixels.shape[2] != channels:
-        raise UserError(
-            name,
-            f"{pixels.shape[2]} channels",
-            f"the model takes {channels}: an array (H, W, {channels}), a tensor ({channels}, H, W)",
-        )
-    return pixels
+        want = f"{channels}: an array (H, W, {channels}), a tensor ({channels}, H, W)"
+        raise UserError(name, f"{pixels.shape[2]} channels", f"the model takes {want}")
+    checked: NDArray[np.uint8] = pixels
+    return checked
 
 
 def as_tensor(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
@@ -109,11 +106,6 @@ class Preprocessed:
 
     def _flip(self, x: Tensor) -> Tensor:
         return x.flip(-1) if self.flipped else x
-
-
-def preprocess(model: Segmenter, image: Tensor) -> Tensor:
-    """Resize and normalize an image as the network takes it: uint8 (C, H, W) -> (1, C, h, w)."""
-    return Preprocessed(model, image).whole()
 
 
 def input_size(model: Segmenter, height: int, width: int, scale: float = 1.0) -> tuple[int, int]:

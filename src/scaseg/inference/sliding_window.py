@@ -7,7 +7,7 @@ strip of windows is held, at 1/8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -60,22 +60,20 @@ class WindowGrid:
                 yield batch, torch.cat([pixels[..., column.pixels] for column in batch])
 
 
-def evenly_spaced(length: int, window: int, overlap: int) -> Iterator[slice]:
-    """Slices of one size that cover a length, overlapping by at least `overlap`."""
+def evenly_spaced(length: int, window: int, overlap: int) -> list[slice]:
+    """Return slices of one size that cover a length, overlapping by at least `overlap`."""
     if length <= window:
-        yield slice(0, length)
-        return
+        return [slice(0, length)]
     count = -(-(length - overlap) // (window - overlap))
-    for index in range(count):
-        start = round(index * (length - window) / (count - 1))
-        yield slice(start, start + window)
+    starts = [round(index * (length - window) / (count - 1)) for index in range(count)]
+    return [slice(start, start + window) for start in starts]
 
 
 def _windows(pixels: int, neurons: int, window: int, overlap: int, stride: int) -> list[Window]:
     parts, shared = [slice(0, neurons)], -(-overlap // stride)
     if pixels > window:
         length = max(1, window // stride)
-        parts = list(evenly_spaced(neurons, length, min(shared, length - 1)))
+        parts = evenly_spaced(neurons, length, min(shared, length - 1))
     borders = [0, *((a.stop + b.start) // 2 for a, b in pairwise(parts)), neurons]
     total, ramps = torch.zeros(neurons), []
     for part in parts:
@@ -108,127 +106,95 @@ def sliding_window_inference(
     context_scope "image": a first pass over all windows streams the context of the whole image.
     """
     grid = WindowGrid(model, image.size, window, overlap)
-    context = stream_context(model, image, grid, batch_size) if context_scope == "image" else None
-    features = _BlendedFeatures(model, image, grid, context, batch_size)
-    return _HeadScores(model.head, features, grid.rows[0].neurons.stop, flipped=image.flipped)
-
-
-def stream_context(
-    model: Segmenter, image: Preprocessed, grid: WindowGrid, batch_size: int
-) -> StreamedContext:
-    """Stream the context of a whole image: each neuron counts once, in the window that owns it."""
-    streamed = StreamedContext(model.context)
-    for row in grid.rows if streamed.sums is not None else ():
-        for columns, images in grid.crops(image, row, batch_size):
-            features, _ = model.backbone(images)
-            for column, part in zip(columns, features, strict=True):
-                streamed.add(part[:, row.own, column.own].unsqueeze(0))
-    return streamed
+    context = None
+    if context_scope == "image":
+        context = StreamedContext(model.context)
+        for row in grid.rows if context.sums is not None else ():
+            for columns, images in grid.crops(image, row, batch_size):
+                features, _ = model.backbone(images)
+                for column, part in zip(columns, features, strict=True):
+                    # each neuron counts once, in the window that owns it
+                    context.add(part[:, row.own, column.own].unsqueeze(0))
+    blended = RowStream(grid.size, _blend_features(model, image, grid, context, batch_size))
+    return RowStream(grid.size, _score_rows(model.head, blended, grid.rows[0].neurons.stop))
 
 
 class RowStream:
-    """A map (channels, h, w): all there, or computed from the top, some rows at a time."""
+    """A map (channels, h, w) that comes in blocks of rows, from the top; few of them are held."""
 
-    def __init__(self, size: tuple[int, int], rows: Tensor | None = None) -> None:
+    def __init__(self, size: tuple[int, int], blocks: Iterable[Tensor]) -> None:
         self.size = size  # (h, w)
-        self._held = rows
-        self._stop = 0 if rows is None else rows.shape[1]  # the row after the last one held
+        self._blocks = iter(blocks)
+        self._held: Tensor | None = None
+        self._first = self._stop = 0  # the rows held
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Return (channels, stop - start, w); later calls never ask for rows before `start`."""
-        while self._held is None or self._stop < stop:
-            rows, top = self._compute(self._stop), self._stop
-            self._stop += rows.shape[1]
-            if self._held is not None:
-                kept = max(0, start - (top - self._held.shape[1]))
-                rows = torch.cat([self._held[:, kept:], rows], dim=1)
-            self._held = rows
-        first = self._stop - self._held.shape[1]
-        return self._held[:, start - first : stop - first]
-
-    def _compute(self, top: int) -> Tensor:
-        """Compute some rows from `top` on."""
-        raise NotImplementedError
+        while self._stop < stop:
+            block, first = next(self._blocks), self._stop
+            self._stop += block.shape[1]
+            if self._held is not None and start < first:
+                block = torch.cat([self._held[:, max(0, start - self._first) :], block], dim=1)
+            self._held, self._first = block, self._stop - block.shape[1]
+        assert self._held is not None
+        return self._held[:, start - self._first : stop - self._first]
 
 
-class _HeadScores(RowStream):
-    """The scores of an image's neurons, in its own orientation, `step` rows at a time.
+def _score_rows(head: nn.Module, features: RowStream, step: int) -> Iterator[Tensor]:
+    """Yield the scores of neurons, `step` rows at a time: (classes, rows, w).
 
     The head reads up to 12 neurons to each side, and at the edge of a window it would read zeros,
     which showed as lines. So it gets features that are blended from all windows around.
     """
-
-    def __init__(self, head: nn.Module, features: RowStream, step: int, *, flipped: bool) -> None:
-        super().__init__(features.size)
-        self._head, self._features = head, features
-        self._step, self._flipped = step, flipped
-        self._reach = head_reach(head)
-
-    def _compute(self, top: int) -> Tensor:
-        above, bottom = max(0, top - self._reach), min(top + self._step, self.size[0])
-        features = self._features.rows(above, min(bottom + self._reach, self.size[0]))
+    (height, width), reach = features.size, head_reach(head)
+    for top in range(0, height, step):
+        above, bottom = max(0, top - reach), min(top + step, height)
+        around = features.rows(above, min(bottom + reach, height))
         found = []
-        for left in range(0, self.size[1], COLUMNS):
-            right = min(left + COLUMNS, self.size[1])
-            before = max(0, left - self._reach)
-            part = features[..., before : right + self._reach].unsqueeze(0)
-            scores = self._head(part)[0, :, top - above : bottom - above]
-            found.append(scores[..., left - before : right - before].float())
-        scores = torch.cat(found, dim=-1)
-        return scores.flip(-1) if self._flipped else scores
+        for left in range(0, width, COLUMNS):
+            before, right = max(0, left - reach), min(left + COLUMNS, width)
+            scores = head(around[..., before : right + reach].unsqueeze(0))[0].float()
+            found.append(scores[:, top - above : bottom - above, left - before : right - before])
+        yield torch.cat(found, dim=-1)
 
 
-class _BlendedFeatures(RowStream):
-    """What the head gets: features of windows, blended, a row of windows at a time."""
-
-    def __init__(
-        self,
-        model: Segmenter,
-        image: Preprocessed,
-        grid: WindowGrid,
-        context: StreamedContext | None,
-        batch_size: int,
-    ) -> None:
-        super().__init__(grid.size)
-        self._model, self._image, self._grid = model, image, grid
-        self._context, self._batch_size = context, batch_size
-        self._next = 0  # row of windows to compute
-        self._open: Tensor | None = None  # rows below, of which the next windows have a share
-
-    def _compute(self, top: int) -> Tensor:
-        row = self._grid.rows[self._next]
-        blended = self._blend(row)
-        if self._open is not None:
-            blended[:, : self._open.shape[1]] += self._open
-        self._next += 1
-        last = self._next == len(self._grid.rows)
-        final = blended.shape[1] if last else self._grid.rows[self._next].neurons.start - top
-        self._open = blended[:, final:]
-        return blended[:, :final]
-
-    def _blend(self, row: Window) -> Tensor:
-        """Blend the windows of one row: (channels, rows, w)."""
+def _blend_features(
+    model: Segmenter,
+    image: Preprocessed,
+    grid: WindowGrid,
+    context: StreamedContext | None,
+    batch_size: int,
+) -> Iterator[Tensor]:
+    """Yield what the head gets, a row of windows at a time: their features, (channels, rows, w)."""
+    below: Tensor | None = None  # rows of which the next windows have a share
+    ends = [*(row.neurons.start for row in grid.rows[1:]), grid.size[0]]
+    for row, end in zip(grid.rows, ends, strict=True):
         blended: Tensor | None = None
-        for columns, images in self._grid.crops(self._image, row, self._batch_size):
-            whole = partial(self._whole_context, row, columns)
-            context = None if self._context is None else whole
-            features, _ = self._model.features(images, context=context)
+        for columns, images in grid.crops(image, row, batch_size):
+            whole = None if context is None else partial(_add_context, context, row, columns)
+            features, _ = model.features(images, context=whole)
             for column, part in zip(columns, features.float(), strict=True):
                 if blended is None:
-                    blended = part.new_zeros(*part.shape[:2], self._grid.size[1])
+                    blended = part.new_zeros(*part.shape[:2], grid.size[1])
                 blended[..., column.neurons] += part * column.blending.to(part)
         assert blended is not None
-        return blended.mul_(row.blending.to(blended)[:, None])
+        blended.mul_(row.blending.to(blended)[:, None])
+        if below is not None:
+            blended[:, : below.shape[1]] += below
+        below = blended[:, end - row.neurons.start :]
+        yield blended[:, : end - row.neurons.start]
 
-    def _whole_context(self, row: Window, columns: list[Window], features: Tensor) -> Tensor:
-        """Add the whole image's context to the features of some windows, (B, channels, h, w)."""
-        assert self._context is not None
-        found = []
-        for column, part in zip(columns, features, strict=True):
-            own = torch.zeros(part.shape[-2:], dtype=torch.bool, device=part.device)
-            own[row.own, column.own] = True
-            found.append(self._context(part.unsqueeze(0), own))
-        return torch.cat(found)
+
+def _add_context(
+    context: StreamedContext, row: Window, columns: list[Window], features: Tensor
+) -> Tensor:
+    """Add the whole image's context to the features of some windows, (B, channels, h, w)."""
+    found = []
+    for column, part in zip(columns, features, strict=True):
+        own = torch.zeros(part.shape[-2:], dtype=torch.bool, device=part.device)
+        own[row.own, column.own] = True
+        found.append(context(part.unsqueeze(0), own))
+    return torch.cat(found)
 
 
 def head_reach(head: nn.Module) -> int:

@@ -6,9 +6,10 @@ classes x H x W numbers, need never be there at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -68,10 +69,6 @@ class TestTimeAugmentation:
         """Whether an image resized to this size is larger than a window."""
         return self.window is not None and max(size) > self.window
 
-    def augmentations(self) -> Iterator[tuple[float, bool]]:
-        """Every (scale, flipped)."""
-        return product(self.scales, (False, True) if self.flip else (False,))
-
 
 def check_windows(model: Segmenter, tta: TestTimeAugmentation) -> list[str]:
     """Refuse a context that cannot be streamed; return a note where there will be no windows."""
@@ -112,7 +109,7 @@ def score_maps(
     asked for.
     """
     maps: list[list[Upsampled]] = [[] for _ in images]
-    for scale, flipped in tta.augmentations():
+    for scale, flipped in product(tta.scales, (False, True)[: 1 + tta.flip]):
         resized = [Preprocessed(model, image, scale, flipped=flipped) for image in images]
         if tta.needs_windows(resized[0].size):
             window, overlap = tta.window or 0, tta.overlap or 0
@@ -136,9 +133,8 @@ def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
     cells = [scores.shape[-2:]] * len(images)
     if real is not None:  # all numbers at once: each would make a GPU wait
         cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()
-    flip = [-1] if images[0].flipped else []
     return [
-        RowStream((rows, columns), found[:, :rows, :columns].flip(flip))
+        RowStream((rows, columns), [found[:, :rows, :columns]])
         for found, (rows, columns) in zip(scores, cells, strict=True)
     ]
 
@@ -156,51 +152,52 @@ def mean_rows(
         yield rows, total if len(maps) == 1 else total.div_(len(maps))
 
 
-class Upsampled:
+class Upsampled(NamedTuple):
     """Probabilities at an image's own size, by way of the size that the network was given.
 
     What `softmax(model(resized))`, resized to the image, gives: rows of it.
     """
 
-    def __init__(self, scores: RowStream, image: Preprocessed) -> None:
-        self.scores = scores
-        self.resized = image.size
-        self.size: tuple[int, int] = (image.image.shape[-2], image.image.shape[-1])
+    scores: RowStream
+    image: Preprocessed
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Probabilities of some rows of the image: (classes, stop - start, W)."""
-        first, last = needed_rows(start, stop, self.resized[0], self.size[0])
-        top, bottom = needed_rows(first, last, self.scores.size[0], self.resized[0])
-        found = self.scores.rows(top, bottom).float()
-        found = upsample_rows(found, top, self.scores.size[0], self.resized, first, last)
-        return upsample_rows(found.softmax(0), first, self.resized[0], self.size, start, stop)
+        image, scores = self.image, self.scores
 
+        def neurons(first: int, last: int) -> Tensor:
+            found = scores.rows(first, last).float()
+            return found.flip(-1) if image.flipped else found
 
-def needed_rows(start: int, stop: int, height: int, out_height: int) -> tuple[int, int]:
-    """Which rows of a map of `height` the rows start to stop of the upsampled one depend on."""
-    if height == out_height:
-        return start, stop
-    low, high = ((row + 0.5) * height / out_height - 0.5 for row in (start, stop - 1))
-    return max(0, int(low)), min(height, int(high) + 2)
+        def resized(first: int, last: int) -> Tensor:
+            return upsample_rows(neurons, scores.size[0], image.size, first, last).softmax(0)
+
+        size = (image.image.shape[-2], image.image.shape[-1])
+        return upsample_rows(resized, image.size[0], size, start, stop)
 
 
 def upsample_rows(
-    x: Tensor, first: int, height: int, out_size: tuple[int, int], start: int, stop: int
+    rows: Callable[[int, int], Tensor],
+    height: int,
+    out_size: tuple[int, int],
+    start: int,
+    stop: int,
 ) -> Tensor:
     """Rows start to stop of F.interpolate(map, out_size), from the rows of the map they need.
 
-    x (classes, rows, w): rows of a map of `height`, from `first` on.
+    rows(first, last) gives those of the map, (classes, last - first, w), which has `height`.
     """
     out_height, out_width = out_size
-    if (start, stop, x.shape[1]) == (0, out_height, height):
-        return resize(x.unsqueeze(0), *out_size)[0]
-    x = resize(x.unsqueeze(0), x.shape[1], out_width)[0]
     if height == out_height:
-        return x[:, start - first : stop - first]
+        return resize(rows(start, stop).unsqueeze(0), stop - start, out_width)[0]
     place = torch.arange(start, stop, dtype=torch.float64, device="cpu") + 0.5
-    place = (place * (height / out_height) - 0.5).clamp(min=0)
-    above = place.long().clamp(max=height - 1)
+    place = (place * (height / out_height) - 0.5).clamp(0, height - 1)
+    first, last = int(place[0]), min(height, int(place[-1]) + 2)
+    x = rows(first, last).unsqueeze(0)
+    if (start, stop, first, last) == (0, out_height, 0, height):
+        return resize(x, *out_size)[0]
+    x = resize(x, last - first, out_width)[0]
+    above = place.long()
     below = (above + 1).clamp(max=height - 1)
-    share = (place - above).to(x).view(1, -1, 1)
-    upper, lower = x[:, (above - first).to(x.device)], x[:, (below - first).to(x.device)]
-    return torch.lerp(upper, lower, share)
+    upper, lower = (x[:, (row - first).to(x.device)] for row in (above, below))
+    return torch.lerp(upper, lower, (place - above).to(x).view(1, -1, 1))

@@ -201,7 +201,7 @@ def _draw_lines(
     """Draw runs as points, a bar with its reach below them, and its numbers at the right."""
     axes.set(xlim=_limits(values, bars, center), ylim=(len(values) - 0.5, -0.5))
     if len(values) <= FEW:
-        for run in {run for own in values.values() for run in own}:
+        for run in dict.fromkeys(run for own in values.values() for run in own):
             joined = [
                 (own[run], row - 0.16) for row, own in enumerate(values.values()) if run in own
             ]
