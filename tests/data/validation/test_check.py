@@ -4,7 +4,8 @@ from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import check_data, quick_check
-from scaseg.data.validation.report import Finding, Report, render
+from scaseg.data.validation.findings import Finding
+from scaseg.data.validation.report import Report, render
 
 TRAIN, TEST = ("a", "b", "c"), ("x", "y")
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.validation import samples
+from scaseg.data.validation import findings
 from scaseg.data.validation.check import Part, require_valid
 from tests.data.validation.test_check import label_map, labels_everywhere
 from tests.data.validation.test_check import root as root  # a fixture
@@ -28,9 +28,9 @@ def parts(folder):
 def images_read(monkeypatch):
     """Count the photographs that are read."""
     seen = []
-    read = samples.read_image
+    read = findings.read_image
     monkeypatch.setattr(
-        samples, "read_image", lambda path, **limits: seen.append(path) or read(path, **limits)
+        findings, "read_image", lambda path, **limits: seen.append(path) or read(path, **limits)
     )
     return seen
 

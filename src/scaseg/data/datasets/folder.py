@@ -58,6 +58,8 @@ def _read_split(path: Path) -> list[str]:
     there = sorted(other.stem for other in path.parent.glob("*.txt") if other.stem != "classes")
     if there:
         raise UserError(shown(path), "no such file", f"the splits here are {', '.join(there)}")
-    remedy = "give no split to take all photographs (evaluate: --split all)"
-    problem = "no such file, nor any other list"
-    raise UserError(shown(path), problem, f"write it, a name a line, or {remedy}")
+    raise UserError(
+        shown(path),
+        "no such file, nor any other list",
+        "write it, a name a line, or give no split to take all photographs (evaluate: --split all)",
+    )

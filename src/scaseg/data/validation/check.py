@@ -19,15 +19,9 @@ from typing import Any, NamedTuple
 import PIL
 
 from scaseg.data.datasets.base import FilePair, PairedDataset, SegmentationDataset
-from scaseg.data.validation import rules
-from scaseg.data.validation.report import Finding, Report, raise_first
-from scaseg.data.validation.samples import (
-    LabelStatistics,
-    SampleCheck,
-    check_pairs,
-    in_parallel,
-    sum_pixels,
-)
+from scaseg.data.validation import findings
+from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
+from scaseg.data.validation.report import Report
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import shown
@@ -67,34 +61,30 @@ def check_data(
     missing: list[UserError] = []
     for name in dataset_class.splits(root):
         try:
-            part = dataset_class(root, name, strict=False, **options)
+            splits[name], problems = dataset_class.find(root, name)
         except UserError as error:  # an empty list, a folder that is not there: the others go on
-            splits[name] = []
-            missing.append(error)
-            continue
-        splits[name] = part.pairs
-        missing += part.problems
-        if not part.pairs and not part.problems:
-            missing.append(UserError(shown(root), f"the split '{name}' is empty", "give it pairs"))
+            splits[name], problems = [], [error]
+        if not splits[name] and not problems:
+            problems = [UserError(shown(root), f"the split '{name}' is empty", "give it pairs")]
+        missing += problems
     if not splits:
         splits["all images"] = everything.pairs
         missing += everything.problems
     pairs = list(chain(*splits.values()))
-    trained_on = splits.get("train") or pairs
     checks = check_pairs(everything, pairs, workers=workers, progress=progress)
-    in_train = _statistics_of(trained_on, checks)
+    in_train = _statistics_of(splits.get("train") or pairs, checks)
     pixels = sum_pixels(_statistics_of(pairs, checks), everything.classes)
     names = everything.classes or tuple(f"class {index}" for index in range(len(pixels)))
     train_pixels = sum_pixels(in_train, names)
     remedy = "add what is missing, or take the name out"
-    findings = chain(
+    found = chain(
         # each once: a problem of the folders is one of every split
-        dict.fromkeys(Finding.from_error(error, remedy) for error in missing),
+        dict.fromkeys(findings.Finding.from_error(error, remedy) for error in missing),
         *(check.findings for check in checks),
-        rules.value_findings(everything, checks),
-        rules.duplicate_findings(splits, checks),
-        rules.stray_findings(everything, splits),
-        rules.class_findings(everything, names, pixels, train_pixels),
+        findings.value_findings(everything, checks),
+        findings.duplicate_findings(splits, checks),
+        findings.stray_findings(everything, splits),
+        findings.class_findings(everything, names, pixels, train_pixels),
     )
     weights = paper_class_weights(train_pixels) if any(train_pixels) else None
     sizes = [check.size for check in checks if check.size is not None]
@@ -111,7 +101,7 @@ def check_data(
         unlabelled=sum(one.unlabelled for one in in_train),
         eta=None if weights is None else weights.eta,
         weights=None if weights is None else weights.weights,
-        findings=tuple(one._replace(place=one.place.removeprefix(inside)) for one in findings),
+        findings=tuple(one._replace(place=one.place.removeprefix(inside)) for one in found),
     )
 
 
@@ -123,8 +113,8 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
     """
 
     def spaced(most: int) -> list[FilePair]:
-        count = min(most, len(dataset))
-        return [dataset.pairs[index * len(dataset) // count] for index in range(count)]
+        count = min(most, len(dataset.pairs))
+        return [dataset.pairs[index * len(dataset.pairs) // count] for index in range(count)]
 
     decoded = set(spaced(DECODED))
 
@@ -135,20 +125,17 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
             check.read_labels(dataset)
         return check
 
-    checks = in_parallel(read, spaced(HEADERS))
-    values = rules.value_findings(dataset, checks, masks=masks)
-    raise_first(*(check.findings for check in checks), values)
+    _raise_first(dataset, findings.in_parallel(read, spaced(HEADERS)), masks=masks)
 
 
 def count_pixels(dataset: SegmentationDataset) -> tuple[int, ...]:
     """Count the labelled pixels of each class; UserError names the first bad label map."""
     if not isinstance(dataset, PairedDataset):  # generated: no files, no findings
-        indices = range(len(dataset))
-        made = in_parallel(lambda index: LabelStatistics.of(dataset[index].labels), indices)
-        return sum_pixels(made, dataset.classes)
+        numbers = range(len(dataset))
+        drawn = findings.in_parallel(lambda at: LabelStatistics.of(dataset[at].labels), numbers)
+        return sum_pixels(drawn, dataset.classes)
     checks = check_pairs(dataset, dataset.pairs, labels_only=True)
-    values = rules.value_findings(dataset, checks, masks=False)
-    raise_first(*(check.findings for check in checks), values)
+    _raise_first(dataset, checks, masks=False)
     return sum_pixels(_statistics_of(dataset.pairs, checks), dataset.classes)
 
 
@@ -168,8 +155,8 @@ def require_valid(
     file = _cache_file(parts, test, training)
     with suppress(OSError, ValueError, TypeError):  # not there; or torn, and then it is read again
         if file is not None:
-            found = json.loads(file.read_text(encoding="utf-8"))
-            pixels = tuple(tuple(int(count) for count in part) for part in found)
+            counted = json.loads(file.read_text(encoding="utf-8"))
+            pixels = tuple(tuple(int(count) for count in part) for part in counted)
             if len(pixels) == len(parts):
                 return pixels
     data, test_pairs = parts[0].data, [] if test is None else list(dict.fromkeys(test.pairs))
@@ -186,17 +173,34 @@ def require_valid(
         sum_pixels(_statistics_of(part.data.pairs, checks), data.classes) for part in parts
     )
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
-    raise_first(
-        *(check.findings for check in checks if check.labels is not None),
-        rules.value_findings(data, checks, masks=training),
-        rules.duplicate_findings(splits, checks),
-        rules.class_findings(data, names, pixels[0], pixels[0]) if training else (),
-    )
+    more = [findings.duplicate_findings(splits, checks)]
+    if training:
+        more.append(findings.class_findings(data, names, pixels[0], pixels[0]))
+    _raise_first(data, checks, *more, masks=training)
     if file is not None:
         with suppress(OSError):  # a full disk, another user's folder: read again next time
             file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, json.dumps(pixels), durable=False)
     return pixels
+
+
+def _raise_first(
+    data: PairedDataset,
+    checks: Iterable[SampleCheck],
+    *more: Iterable[findings.Finding],
+    masks: bool,
+) -> None:
+    """Raise the first error that there is, with the number of other files that have some.
+
+    What is wrong with photographs that were read for comparison alone (no label map) is left out.
+    """
+    own = chain(*(check.findings for check in checks if check.labels is not None))
+    values = findings.value_findings(data, checks, masks=masks)
+    errors = [one for one in chain(own, values, *more) if one.severity == "error"]
+    if errors:
+        first, rest = errors[0], len({error.place for error in errors}) - 1
+        others = f" (and {rest} more files; `scaseg data check` lists all)" if rest else ""
+        raise UserError(first.place, first.problem, first.remedy + others, first.detail)
 
 
 def _statistics_of(
@@ -219,10 +223,9 @@ def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: boo
 
     digest = hashlib.sha256(repr((VERSION, PIL.__version__, training)).encode())
     try:
-        for part in parts:
-            data = part.data
+        for split, data in parts:
             options = sorted(data.label_map.items()), data.reduce_zero_label, data.ignore_index
-            said = part.split, type(data).__name__, data.classes, data.max_pixels, options
+            said = split, type(data).__name__, data.classes, data.max_pixels, options
             digest.update(repr(said).encode())
             for pair in data.pairs:
                 digest.update(stamp(pair.image) + stamp(pair.labels))

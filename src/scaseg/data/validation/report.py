@@ -1,13 +1,12 @@
-"""The findings of a check, and its report: text for people, a dictionary for programs."""
+"""The report of a check: text for people, a dictionary for programs."""
 
 from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from rich.bar import Bar
 from rich.cells import cell_len, set_cell_size
@@ -15,45 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scaseg.errors import UserError
+from scaseg.data.validation.findings import Finding
 
 LISTED = 5  # findings of one kind that are listed before "and 295 more"
 WIDEST = 100  # columns: a bar across a large screen says no more
 
 # for terminals without these signs, one for one
 ASCII = str.maketrans("▏▎▍▌▋▊▉█─…", "   #####-.")
-
-Severity = Literal["error", "warning"]
-
-
-class Finding(NamedTuple):
-    """A problem of a dataset. Findings with the same problem and remedy are of one kind.
-
-    An error makes training fail or its result wrong; a warning is worth checking.
-    """
-
-    place: str  # a file, as a rule
-    problem: str
-    remedy: str
-    detail: str = ""  # what differs between findings of one kind
-    severity: Severity = "error"
-
-    @classmethod
-    def from_error(cls, error: UserError, remedy: str = "repair or remove it") -> Finding:
-        """Take over the fields of an error; remedy: where it names none."""
-        return cls(error.place, error.problem, error.remedy or remedy, error.detail)
-
-    def __str__(self) -> str:
-        return str(UserError(self.place, self.problem, self.remedy, self.detail))
-
-
-def raise_first(*groups: Iterable[Finding]) -> None:
-    """Raise the first error among the findings, if there is one, with the number of other files."""
-    errors = [finding for finding in chain(*groups) if finding.severity == "error"]
-    if errors:
-        first, rest = errors[0], len({error.place for error in errors} - {errors[0].place})
-        more = f" (and {rest} more files; `scaseg data check` lists all)" if rest else ""
-        raise UserError(first.place, first.problem, first.remedy + more, first.detail)
 
 
 @dataclass(frozen=True)
@@ -111,10 +78,9 @@ def render(
     parts = [] if findings_only else [_overview(report), _chart(report, width, encoding)]
     parts += [_kind(kind, width) for kind in _by_kind(report.errors) + _by_kind(report.warnings)]
     if not findings_only:
-        errors, warnings = len(report.errors), len(report.warnings)
-        counts = f"{_plural(errors, 'error') if errors else 'No errors'}"
-        counts += f", {_plural(warnings, 'warning')}."
-        parts.append(counts if errors or warnings else "No problems found.")
+        errors = _plural(len(report.errors), "error") if report.errors else "No errors"
+        counts = f"{errors}, {_plural(len(report.warnings), 'warning')}."
+        parts.append(counts if report.findings else "No problems found.")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -131,17 +97,17 @@ def _overview(report: Report) -> str:
 
 def _chart(report: Report, width: int, encoding: str) -> str:
     """Draw the classes, most frequent first, with the border of the 85 % / 15 % rule."""
-    total = sum(report.pixels)
     if report.weights is None or report.eta is None:
         return ""
-    order = sorted(range(len(report.pixels)), key=lambda index: -report.pixels[index])
-    order = [index for index in order if report.pixels[index]]
+    total = sum(report.pixels)
+    order = [index for index, count in enumerate(report.pixels) if count]
+    order.sort(key=lambda index: -report.pixels[index])
     most = report.pixels[order[0]]
     table = Table(box=None, expand=True, pad_edge=False, header_style="")
     table.add_column("class", no_wrap=True, max_width=min(24, width // 3))
     table.add_column(f"labelled pixels of {report.counted}", ratio=1, no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("weight", justify="right", no_wrap=True)
+    for title in ("share", "weight"):
+        table.add_column(title, justify="right", no_wrap=True)
     for index in order:
         name = report.classes[index].encode(encoding, "backslashreplace").decode(encoding)
         share = report.pixels[index] / total
@@ -151,19 +117,15 @@ def _chart(report: Report, width: int, encoding: str) -> str:
     with console.capture() as capture:
         console.print(table)
     lines = capture.get().splitlines()
-    rare = sum(report.pixels[index] / total < report.eta for index in order)
-    if rare:
+    if rare := sum(report.pixels[index] / total < report.eta for index in order):
         border = f" below eta = {report.eta:.3g}: rare ".center(width, "─")
         lines.insert(len(lines) - rare, border)
     if report.unlabelled:
         share = report.unlabelled / (total + report.unlabelled)
         lines += textwrap.wrap(f"{_percent(share)} of the pixels are unlabelled.", width)
     text = "\n".join(lines)
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.translate(ASCII)
-    return text
+    fits = text.encode(encoding, "ignore").decode(encoding) == text
+    return text if fits else text.translate(ASCII)
 
 
 def _percent(share: float) -> str:

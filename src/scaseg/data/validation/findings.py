@@ -1,0 +1,331 @@
+"""What is wrong with the files of a dataset: each by itself, and all of them together.
+
+A file that cannot be read is a finding, whatever the way it fails; the others are still read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
+from scaseg.data.datasets.base import FilePair, PairedDataset
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image
+from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError, one_line
+from scaseg.io.paths import shown
+from scaseg.progress import Progress
+from scaseg.system import usable_cores
+
+Labels = NDArray[np.int32]
+Splits = Mapping[str, Sequence[FilePair]]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Finding(NamedTuple):
+    """A problem of a dataset. Findings with the same problem and remedy are of one kind.
+
+    An error makes training fail or its result wrong; a warning is worth checking.
+    """
+
+    place: str  # a file, as a rule
+    problem: str
+    remedy: str
+    detail: str = ""  # what differs between findings of one kind
+    severity: Literal["error", "warning"] = "error"
+
+    @classmethod
+    def from_error(cls, error: UserError, remedy: str = "repair or remove it") -> Finding:
+        """Take over the fields of an error; remedy: where it names none."""
+        return cls(error.place, error.problem, error.remedy or remedy, error.detail)
+
+    def __str__(self) -> str:
+        return str(UserError(*self[:4]))
+
+
+_warning = partial(Finding, severity="warning")
+
+
+class LabelStatistics(NamedTuple):
+    """The contents of one label map."""
+
+    size: tuple[int, int]
+    values: frozenset[int]  # as stored
+    pixels: Mapping[int, int]  # by class
+    unlabelled: int
+
+    @classmethod
+    def of(cls, values: Labels, to_classes: Callable[[Labels], Labels] = lambda one: one) -> Self:
+        """Count the values (H, W) of a label map; to_classes turns values into classes."""
+        flat = values.ravel()
+        if flat.min() < 0 or flat.max() > LARGEST_LABEL:  # damage: counting must not fill memory
+            distinct, counts = np.unique(flat, return_counts=True)
+        else:
+            counts = np.bincount(flat)  # several times faster: it does not sort
+            distinct = np.flatnonzero(counts).astype(np.int32)
+            counts = counts[distinct]
+        pixels: Counter[int] = Counter()
+        # every value becomes a class once, not at each of its pixels
+        for label, count in zip(to_classes(distinct).tolist(), counts.tolist(), strict=True):
+            pixels[label] += count
+        unlabelled = pixels.pop(IGNORE, 0)
+        height, width = values.shape
+        return cls((height, width), frozenset(distinct.tolist()), pixels, unlabelled)
+
+
+def sum_pixels(
+    statistics: Iterable[LabelStatistics], classes: Sequence[str] | None
+) -> tuple[int, ...]:
+    """Add up the pixels of each class; classes=None: as many as the largest label needs."""
+    total: Counter[int] = Counter()
+    for one in statistics:
+        total.update(one.pixels)
+    largest = max((label for label in total if label <= LARGEST_LABEL), default=-1)
+    return tuple(total[index] for index in range(largest + 1 if classes is None else len(classes)))
+
+
+@dataclass
+class SampleCheck:
+    """A photograph and its label map (None: the photograph alone), and what reading them showed."""
+
+    image: Path
+    labels: Path | None = None
+    size: tuple[int, int] | None = None  # height and width, as EXIF turns the photograph
+    digest: bytes | None = None  # of the photograph's pixels
+    statistics: LabelStatistics | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    def read_image(self, dataset: PairedDataset) -> None:
+        """Decode the photograph."""
+        with self._reading(self.image):
+            pixels = read_image(self.image, max_pixels=dataset.max_pixels)
+            size = pixels.shape[0], pixels.shape[1]
+            self._set_size(size)
+            person = b"%dx%d" % size
+            self.digest = hashlib.blake2b(pixels.data, person=person, digest_size=16).digest()
+
+    def read_headers(self, dataset: PairedDataset) -> None:
+        """Compare the sizes of both files without decoding them."""
+        limit = dataset.max_pixels
+        with self._reading(self.image):
+            self._set_size(image_size(self.image, upright=True, max_pixels=limit))
+            if self.labels is not None and self.labels.suffix.lower() in IMAGE_SUFFIXES:
+                self._compare(image_size(self.labels, upright=False, max_pixels=limit))
+
+    def read_labels(self, dataset: PairedDataset) -> None:
+        """Decode the label map."""
+        path = self.labels
+        assert path is not None
+        with self._reading(path):
+            values = dataset.read_values(path)
+            self.statistics = LabelStatistics.of(values, lambda one: dataset.to_classes(one, path))
+            if not self.statistics.pixels:
+                remedy = "label it, or leave it out"
+                self.findings.append(_warning(shown(path), "is all unlabelled", remedy))
+            self._compare(self.statistics.size)
+
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
+        """Turn any error raised inside into a finding."""
+        try:
+            yield
+        except UserError as error:
+            self.findings.append(Finding.from_error(error))
+        except Exception as fault:  # damaged files find every way to fail
+            detail = one_line(f"{type(fault).__name__}: {fault}")
+            self._add(path, "cannot be read", "repair or remove it", detail)
+
+    def _add(self, path: Path, problem: str, remedy: str, detail: str) -> None:
+        self.findings.append(Finding(shown(path), problem, remedy, detail))
+
+    def _set_size(self, size: tuple[int, int]) -> None:
+        self.size = size
+        if min(size) < SMALLEST_SIDE:
+            problem = f"is smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
+            self._add(self.image, problem, "enlarge it", "{} x {}".format(*size))
+
+    def _compare(self, size: tuple[int, int]) -> None:
+        """Compare the size of the label map with that of the photograph, if it is known."""
+        if self.size is None or self.size == size or self.labels is None:
+            return
+        problem = "has another size than its photograph"
+        remedy = "bring both to one size, labels by nearest neighbour"
+        # no limit: it was opened before, within its reader's own
+        if image_size(self.image, upright=False, max_pixels=sys.maxsize) == size:
+            problem = "has the orientation of its photograph before EXIF rotation"
+            remedy = "turn the label map too, or remove the photograph's EXIF orientation"
+        self._add(self.labels, problem, remedy, "{} x {}, not {} x {}".format(*size, *self.size))
+
+
+def check_pairs(
+    dataset: PairedDataset,
+    pairs: Iterable[FilePair],
+    images: Iterable[Path] = (),
+    *,
+    labels_only: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[SampleCheck]:
+    """Decode the files of all pairs, each pair once, and `images` that are in no pair."""
+    checks = [SampleCheck(*files) for files in dict.fromkeys(pair[:2] for pair in pairs)]
+    paired = {check.image for check in checks}
+    checks += [SampleCheck(image) for image in dict.fromkeys(images) if image not in paired]
+
+    def read(check: SampleCheck) -> SampleCheck:
+        if not labels_only:
+            check.read_image(dataset)
+        if check.labels is not None:
+            check.read_labels(dataset)
+        return check
+
+    return in_parallel(read, checks, workers=workers, progress=progress)
+
+
+def in_parallel(
+    work: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[_Result]:
+    """Apply `work` to all items in threads (Pillow releases the lock while it decodes), in order.
+
+    workers: None for the number of cores, at most 8. progress: called with (done, total).
+    """
+    # more threads hold more decoded photographs, and 8 keep a disk busy
+    pool = ThreadPoolExecutor(workers or min(8, usable_cores()))
+    results = []
+    try:
+        for result in pool.map(work, items):
+            results.append(result)
+            if progress is not None:
+                progress(len(results), len(items))
+    finally:
+        pool.shutdown(cancel_futures=True)  # Ctrl-C waits for files being read, not for all
+    return results
+
+
+def value_findings(
+    dataset: PairedDataset, checks: Iterable[SampleCheck], *, masks: bool = True
+) -> Iterator[Finding]:
+    """Find label maps with values that are no class, and guess what the values mean.
+
+    masks=False: values 0 and 255 alone are fine.
+    """
+    statistics = {one.labels: one.statistics for one in checks if one.labels and one.statistics}
+    values = set(chain(*(one.values for one in statistics.values())))
+    labels = set(chain(*(one.pixels for one in statistics.values())))
+    known = None if dataset.classes is None else len(dataset.classes)
+    unlabelled_255 = dataset.ignore_index == IGNORE and IGNORE not in dataset.label_map
+    if masks and values == {0, IGNORE} and unlabelled_255:
+        yield Finding(
+            shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
+            "holds only 0 and 255, like all label maps here: probably binary masks",
+            "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
+        )
+    from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
+    if from_one and (known is None or max(labels) == known):
+        yield Finding(
+            shown(next(iter(statistics))),
+            f"labels run from 1 to {max(labels)}, but class indices start at 0",
+            "give --data.reduce_zero_label true",
+            severity="warning" if known is None else "error",
+        )
+        return
+    largest = LARGEST_LABEL if known is None else known - 1
+    remedy = "rename them with --data.label_map, or name more classes"
+    if labels and known is not None and min(labels) == 0 and max(labels) == known:
+        remedy = "where 0 is unlabelled, give --data.reduce_zero_label true"
+    for path, one in statistics.items():
+        if wrong := sorted(label for label in one.pixels if not 0 <= label <= largest):
+            some = ", ".join(map(str, wrong[:3])) + (", ..." if len(wrong) > 3 else "")
+            problem = f"holds labels that are no class, 0 to {largest}"
+            yield Finding(shown(path), problem, remedy, some)
+
+
+def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
+    """Find photographs that occur twice, in one split or (a leak) in two."""
+    leak_remedy = "a test on it proves nothing; keep"
+    home: dict[Path, str] = {}
+    for split, pairs in splits.items():
+        for image, times in Counter(pair.image for pair in pairs).items():
+            if times > 1:
+                yield Finding(shown(image), f"is listed more than once in {split}", "name it once")
+            # trainval is both of them, on purpose
+            if split != "trainval" and home.setdefault(image, split) != split:
+                problem = f"is in {home[image]} and in {split}"
+                yield Finding(shown(image), problem, f"{leak_remedy} it in one of them")
+    twins: dict[bytes, list[Path]] = defaultdict(list)
+    digests = {check.image: check.digest for check in checks}
+    for image in home:
+        if digest := digests.get(image):
+            twins[digest].append(image)
+    for first, *others in twins.values():
+        for other in others:
+            if home[first] != home[other]:
+                problem = f"is in {home[other]}, and a copy of it in {home[first]}"
+                remedy = f"{leak_remedy} one of them"
+                yield Finding(shown(other), problem, remedy, shown(first.name))
+            else:
+                problem = f"is a copy of another photograph of {home[first]}"
+                yield _warning(shown(other), problem, "keep one of them", shown(first.name))
+
+
+def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Finding]:
+    """Find label maps without a photograph, and pairs that no list names."""
+    known = {pair.labels for pair in everything.pairs}
+    suffixes = {path.suffix for path in known}
+    # a dataset may leave out a pair on purpose: what has a photograph is not alone
+    folders = {pair.image.parent for pair in everything.pairs}
+    photographs = {path.stem for folder in folders for path in folder.iterdir()}
+    for folder in sorted({path.parent for path in known}):
+        for path in sorted(folder.iterdir()):
+            hidden = path.name.startswith(".") or path.suffix not in suffixes
+            words = path.stem.split("_")  # NAME_labelTrainIds.png belongs to NAME
+            names = ("_".join(words[:end]) for end in range(1, len(words) + 1))
+            if not hidden and path not in known and photographs.isdisjoint(names):
+                yield _warning(shown(path), "has no photograph", "check its name, or remove it")
+    listed = {pair.image for pairs in splits.values() for pair in pairs}
+    for pair in everything.pairs:
+        if pair.image not in listed:
+            yield _warning(shown(pair.image), "is in no list", "it is not used; add it to one")
+
+
+def class_findings(
+    dataset: PairedDataset,
+    names: Sequence[str],
+    pixels: Sequence[int],
+    train_pixels: Sequence[int],
+) -> Iterator[Finding]:
+    """Check the classes: their names, and whether each of them occurs."""
+    root = shown(dataset.root)
+    if dataset.classes is None:
+        problem = "class names are missing, so they are class 0, class 1, ..."
+        yield _warning(root, problem, "write classes.txt, one name a line")
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield Finding("classes", "a class name occurs twice", "each class needs its own", name)
+    if not any(train_pixels):
+        yield Finding(root, "no pixel of the training images is labelled", "label some")
+        return
+    for name, count, train_count in zip(names, pixels, train_pixels, strict=True):
+        place = f"class {name.removeprefix('class ')}"  # of those without names of their own
+        if not count:
+            remedy = "it weighs 0 in training; leave it out, or label some"
+            yield _warning(place, "never occurs", remedy)
+        elif not train_count:
+            remedy = "it weighs 0 in training and cannot be learned"
+            yield _warning(place, "never occurs in train", remedy)
