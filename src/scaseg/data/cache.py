@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,22 +20,20 @@ from scaseg.io.atomic import whole_file
 class RamCache:
     """A dataset decoded once, before the loaders start: their processes share the memory.
 
-    room: bytes that are free; UserError where the images would take more than 80 % of them.
+    room: bytes that are free (None: unknown); UserError if the images would take over 80 % of them.
     """
 
-    def __init__(
-        self, dataset: SegmentationDataset, *, workers: int = 4, room: int | None = None
-    ) -> None:
+    def __init__(self, dataset: SegmentationDataset, *, room: int | None = None) -> None:
         self.dataset = dataset
-        needed = _bytes_needed(dataset)
+        # from the sizes of up to 64 images: 3 bytes of colour, 4 of label a pixel
+        chosen = range(0, len(dataset), max(1, len(dataset) // 64))
+        pixels = sum(math.prod(dataset.size(index)) for index in chosen)
+        needed = 7 * pixels / max(1, len(chosen)) * len(dataset)
         if room is not None and needed > 0.8 * room:
-            raise UserError(
-                "data.cache",
-                f"ram: the decoded images take about {needed / 2**30:.1f} GiB and "
-                f"{room / 2**30:.1f} GiB are free",
-                "use disk or none",
-            )
-        with ThreadPoolExecutor(workers) as pool:
+            sizes = f"about {needed / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are free"
+            remedy = "use disk or none"
+            raise UserError("data.cache", f"ram: the decoded images take {sizes}", remedy)
+        with ThreadPoolExecutor(4) as pool:
             self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
 
     def __len__(self) -> int:
@@ -68,19 +67,9 @@ class DiskCache:
             return Sample(image, labels, self.dataset.names[index])
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
-            _write(paths[0], sample.image)
-            _write(paths[1], sample.labels)
+            arrays: list[NDArray[np.generic]] = [sample.image, sample.labels]
+            for path, array in zip(paths, arrays, strict=True):
+                # whole or not at all: several processes may write it at once
+                with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
+                    np.save(file, array)
             return sample
-
-
-def _write(path: Path, array: NDArray[np.generic]) -> None:
-    """Write a file that appears whole or not at all: several processes may write it at once."""
-    with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
-        np.save(file, array)
-
-
-def _bytes_needed(dataset: SegmentationDataset) -> int:
-    """Estimate from the sizes of up to 64 images: 3 bytes of colour, 4 of label a pixel."""
-    chosen = range(0, len(dataset), max(1, len(dataset) // 64))
-    pixels = sum(np.prod(dataset.size(index)) for index in chosen)
-    return int(7 * pixels / max(1, len(chosen)) * len(dataset))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -19,7 +18,7 @@ from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
 from scaseg.errors import UserError, WorkError
-from scaseg.io.atomic import remove_leftovers, whole_file
+from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
 from scaseg.progress import Progress
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
@@ -75,12 +74,20 @@ def prepare(
         raise UserError(destination, f"lies inside the dataset {root}", "give another folder")
     parts = dataset.open_splits(root)
     classes = next(iter(parts.values())).classes
-    _claim(destination, dataset, source, classes)
+    made_from = f"generated, version {VERSION}" if root is None else str(root.resolve())
+    named = None if classes is None else list(classes)
+    _claim(destination, {"dataset": dataset.__name__, "source": made_from, "classes": named})
 
-    tasks = list(_tasks(parts.values(), destination))
-    for folder in {path.parent for task in tasks for path in (task.image, task.labels)}:
+    tasks: dict[str, _Task] = {}
+    for data in parts.values():
+        for index, name in enumerate(data.names):
+            photo = data.image_path(index)
+            image = destination / "images" / f"{name}{'.png' if photo is None else photo.suffix}"
+            task = _Task(data, index, photo, image, destination / "labels" / f"{name}.png")
+            tasks.setdefault(name, task)  # a list may repeat it; two threads must not write a file
+    for folder in {path.parent for task in tasks.values() for path in (task.image, task.labels)}:
         remove_leftovers(folder)
-    missing = [task for task in tasks if not _is_whole(task)]
+    missing = [task for task in tasks.values() if not _is_whole(task)]
     skipped = len(tasks) - len(missing)
     problems = [problem for data in parts.values() for problem in data.problems]
     empty = [split for split, data in parts.items() if not len(data)]
@@ -106,71 +113,46 @@ def prepare(
         error.problems = problems
         raise error
     for name, lines in lists.items():
-        _write_text(destination / name, "".join(f"{line}\n" for line in lines))
+        write_text(destination / name, "".join(f"{line}\n" for line in lines))
     counts = {split or "all": len(data) for split, data in parts.items()}
     return Prepared(counts, len(missing), skipped)
 
 
-def _claim(
-    destination: Path,
-    dataset: type[SegmentationDataset],
-    source: str | Path | None,
-    classes: tuple[str, ...] | None,
-) -> None:
+def _claim(destination: Path, mine: dict[str, Any]) -> None:
     """Mark the destination as this dataset's; UserError if it holds something else."""
     marker = destination / MARKER
-    generated = f"generated, version {VERSION}"
-    mine = {
-        "dataset": dataset.__name__,
-        "source": generated if source is None else str(Path(source).resolve()),
-        "classes": None if classes is None else list(classes),
-    }
     if destination.exists() and not destination.is_dir():
         raise UserError(destination, "is a file", "give a folder")
     if marker.is_file():
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            what = f"holds {found['dataset']} prepared from {found['source']}"
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError.cannot_be("read", marker, error, "give a new folder") from error
         if found != mine:
-            named = found if isinstance(found, dict) else {}
-            what = f"holds {named.get('dataset')} prepared from {named.get('source')}"
             raise UserError(destination, f"{what}, or by another version", "give a new folder")
         return
-    taken = [name for name in OURS if (destination / name).exists()]
-    if taken:
+    if taken := [name for name in OURS if (destination / name).exists()]:
         what = f"has {', '.join(taken)} that were not prepared here"
         raise UserError(destination, what, "give a new folder")
     destination.mkdir(parents=True, exist_ok=True)
-    _write_text(marker, json.dumps(mine, indent=1))
-
-
-def _tasks(parts: Iterable[SegmentationDataset], destination: Path) -> Iterator[_Task]:
-    seen = set()
-    for data in parts:
-        for index, name in enumerate(data.names):
-            if name not in seen:  # a list may repeat a name; two threads must not write one file
-                seen.add(name)
-                source = data.image_path(index)
-                image = f"{name}{'.png' if source is None else source.suffix}"
-                labels = destination / "labels" / f"{name}.png"
-                yield _Task(data, index, source, destination / "images" / image, labels)
+    write_json(marker, mine)
 
 
 def _is_whole(task: _Task) -> bool:
     """Return whether both files are there, to their last byte."""
+
+    def has_end(png: Path) -> bool:
+        with png.open("rb") as file:
+            file.seek(-len(PNG_END), os.SEEK_END)
+            return file.read() == PNG_END
+
     try:
         if task.source is None:
-            return _has_end(task.image) and _has_end(task.labels)
-        return task.image.stat().st_size == task.source.stat().st_size and _has_end(task.labels)
+            return has_end(task.image) and has_end(task.labels)
+        return task.image.stat().st_size == task.source.stat().st_size and has_end(task.labels)
     except OSError:
         return False
-
-
-def _has_end(png: Path) -> bool:
-    with png.open("rb") as file:
-        file.seek(-len(PNG_END), os.SEEK_END)
-        return file.read() == PNG_END
 
 
 def _write_pair(task: _Task) -> UserError | None:
@@ -196,8 +178,3 @@ def _write_pair(task: _Task) -> UserError | None:
     with whole_file(task.labels) as partial:
         Image.fromarray(sample.labels.astype("uint8")).save(partial, format="PNG")
     return None
-
-
-def _write_text(path: Path, text: str) -> None:
-    with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8", newline="\n")
