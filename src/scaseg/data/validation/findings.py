@@ -305,10 +305,7 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
 
 
 def class_findings(
-    dataset: PairedDataset,
-    names: Sequence[str],
-    pixels: Sequence[int],
-    train_pixels: Sequence[int],
+    dataset: PairedDataset, names: Sequence[str], pixels: Sequence[int], train_pixels: Sequence[int]
 ) -> Iterator[Finding]:
     """Check the classes: their names, and whether each of them occurs."""
     root = shown(dataset.root)
