@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
-from scaseg.cli import bench, compare, data, demo, evaluate, explain, predict, recipes, train
 from scaseg.cli.parser import Parser
 from scaseg.cli.settings import check_keys, split_keys
 from scaseg.errors import UserError, WorkError, one_line
 from scaseg.version import __version__
+
+# each a module here, in the order of the help
+COMMANDS = (
+    *("demo", "train", "evaluate", "predict", "explain", "compare", "data", "recipes", "bench"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. Exit codes: 0 done, 1 a fault during work, 2 bad input, 130 Ctrl-C."""
     try:
         rest, keys = split_keys(sys.argv[1:] if arguments is None else arguments)
-        parser = build_parser()
-        options = parser.parse_args(rest)
+        options = build_parser(next(iter(rest), None)).parse_args(rest)
         if keys:
             check_keys(keys, allowed=getattr(options, "takes_keys", False))
         options.config_keys = keys
@@ -51,8 +55,8 @@ def fail(code: int, error: UserError | WorkError) -> NoReturn:
     sys.exit(code)
 
 
-def build_parser() -> Parser:
-    """The parser of all commands."""
+def build_parser(command: str | None = None) -> Parser:
+    """The parser of one command, or of all where it is not known which."""
     parser = Parser(
         prog="scaseg",
         description="Scene segmentation with selective context: every neuron takes its context "
@@ -63,6 +67,6 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"scaseg {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (demo, train, evaluate, predict, explain, compare, data, recipes, bench):
-        command.add_command(commands.add_parser)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        import_module(f"scaseg.cli.{name}").add_command(commands.add_parser)
     return parser

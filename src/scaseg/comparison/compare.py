@@ -34,6 +34,7 @@ from scaseg.progress import Progress
 from scaseg.training.run import train
 
 PICTURE = "compare.png"
+KEEP = ("models", "all", "nothing")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def compare(
     contexts: Sequence[str] = ("none", "average", "sca", "dot"),
     *,
     out: str | Path,
+    overrides: Mapping[str, Any] | None = None,
     seeds: int = 3,
     split: str | None = None,
     jobs: int = 1,
@@ -65,8 +67,9 @@ def compare(
 ) -> Comparison:
     """Train and evaluate every context with every seed and fold; finished jobs stay finished.
 
-    run: a RunConfig, or a recipe's path or name. contexts: names, or NAME:option=value; the first
-    is what the others are compared with. jobs: trainings in parallel, each in a process of its own.
+    run: a RunConfig, or a recipe's path or name with overrides such as {"data.root": "photos"}.
+    contexts: names, or NAME:option=value; the first is what the others are compared with. jobs:
+    trainings in parallel, each in a process of its own.
     time_limit: seconds; nothing is started that would not end within, and what runs then is
     stopped, to be resumed by the next call. keep: "models", "all" or "nothing" of a finished job.
     progress: called with the finished epochs and their total.
@@ -74,7 +77,11 @@ def compare(
     started = time.monotonic()
     folder = Path(out)
     if not isinstance(run, RunConfig):
-        run = load_recipe(run)
+        run = load_recipe(run, overrides)
+    elif overrides:
+        raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
+    if keep not in KEEP:
+        raise UserError.choice("--keep", keep, KEEP)
     wanted = make_jobs(run, contexts, seeds)
     if run.machine.devices * run.machine.nodes > 1:
         remedy = "use 1, and --jobs for more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -21,11 +22,11 @@ MOST_BYTES = 1 << 20  # a recipe has some kilobytes; what is larger is something
 
 def load_recipe(
     recipe: str | Path | None = None,
-    overrides: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     *,
     data: DataConfig | None = None,
 ) -> RunConfig:
-    """Read a recipe, and put overrides ({"training.epochs": "3"}) over it.
+    """Read a recipe, and put overrides ({"training.epochs": 3}, or "3" as typed) over it.
 
     recipe: a YAML file, the name of one that comes with the package (see `recipe_names`), or None
     for the defaults. data: replaces the recipe's data before the overrides are applied.
@@ -43,7 +44,8 @@ def load_recipe(
     plain = asdict(run)
     if overrides.get("model.context", run.model.context) != run.model.context:
         plain["model"]["context_options"] = {}  # they belong to the recipe's own context
-    for key, text in overrides.items():
+    for key, value in overrides.items():
+        text = value if isinstance(value, str) else json.dumps(value)
         try:
             _put(plain, key, Text(text))
         except UserError as error:
@@ -56,7 +58,7 @@ def recipe_names() -> list[str]:
     """The recipes that come with the package.
 
     >>> recipe_names()[:2]
-    ['camvid_contexts', 'camvid_sca']
+    ['camvid', 'camvid_contexts']
     """
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
