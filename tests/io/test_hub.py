@@ -9,7 +9,7 @@ import torch
 
 import scaseg
 from scaseg.errors import UserError
-from scaseg.io import hub
+from scaseg.io import model_folder
 from scaseg.io.model_folder import BUILTIN
 
 OUTDOOR = BUILTIN / "outdoor"
@@ -19,7 +19,7 @@ OUTDOOR = BUILTIN / "outdoor"
 def cache(tmp_path, monkeypatch):
     """An empty cache of the hub, and nobody who answers."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(hub.socket, "create_connection", unreachable)
+    monkeypatch.setattr("socket.create_connection", unreachable)
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_what_is_not_in_the_cache_is_downloaded(cache, monkeypatch):
         return str(OUTDOOR)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", answer)
-    monkeypatch.setattr(hub, "_probe", lambda address: None)
+    monkeypatch.setattr(model_folder, "_probe", lambda address: None)
     found = scaseg.load_model("someone/outdoor", revision="v1")
     files = ["config.json", "model.safetensors"]
     assert asked == [("someone/outdoor", files, {"revision": "v1"})]

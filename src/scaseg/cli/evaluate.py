@@ -17,7 +17,7 @@ from scaseg.cli.options import (
 )
 from scaseg.cli.parser import Parser
 from scaseg.errors import UserError
-from scaseg.io.model_folder import is_builtin
+from scaseg.io.model_folder import BUILTIN
 from scaseg.io.paths import check_folder
 
 
@@ -56,7 +56,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_folder("--out", options.out)
     folder = find("--model", options.model)  # before Lightning is imported
-    if is_builtin(folder) and options.data is None and "data.root" not in options.config_keys:
+    if folder.parent == BUILTIN and options.data is None and "data.root" not in options.config_keys:
         raise UserError("--data", "nothing", "give data with the classes of the built-in model")
     test_time = read_tta(options)
     overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}

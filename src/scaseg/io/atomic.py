@@ -17,15 +17,16 @@ LEFTOVER = ".scaseg-"
 
 
 @contextmanager
-def whole_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def whole_file(path: Path, *, durable: bool = True, previous: Path | None = None) -> Iterator[Path]:
     """Give a temporary file beside `path` that takes its place when it is written.
 
     durable: on the disk, not only in the system's memory; what can be made again need not be.
+    previous: what the file that was there becomes.
     """
     temporary = temporary_beside(path)
     try:
         yield temporary
-        take_place(temporary, path, durable=durable)
+        take_place(temporary, path, durable=durable, previous=previous)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -51,21 +52,24 @@ def temporary_beside(path: Path) -> Path:
     return path.parent / name
 
 
-def take_place(temporary: Path, path: Path, *, durable: bool = True) -> None:
+def take_place(
+    temporary: Path, path: Path, *, durable: bool = True, previous: Path | None = None
+) -> None:
     """Rename a finished file, once its contents are on the disk."""
     if durable:
         with temporary.open("rb+") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
+    if previous is not None and path.is_file():
+        link = temporary_beside(path)
+        try:  # a second name for the old file, so that at no moment the first is missing
+            os.link(path, link)
+        except OSError:  # no hard links here: for a moment only the previous one is there
+            link = path
+        os.replace(link, previous)
     os.replace(temporary, path)
-    if durable:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk; where the system knows no such thing, nothing."""
-    if os.name == "nt":
+    if not durable or os.name == "nt":
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path.parent, os.O_RDONLY)  # bring the names in the folder to the disk, too
     try:
         os.fsync(handle)
     except OSError as error:

@@ -1,10 +1,13 @@
-"""Which folder holds a model, and which models come with the package: known without torch."""
+"""Where a model is: a folder, built into the package, on the Hugging Face hub. Without torch."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from scaseg.errors import UserError, nearest
 
@@ -42,11 +45,8 @@ def find_model(path: str | Path | None) -> Path:
         raise UserError.cannot_be("read", path, error, "give another folder") from error
     if name in builtin_models():
         problem = f"has no {CONFIG}, and hides the built-in model of its name"
-        remedy = (
-            "rename it, or work in another folder (a command without --model takes the built-in "
-            "one)"
-        )
-        raise UserError(path, problem, remedy)
+        instead = "a command without --model takes the built-in one"
+        raise UserError(path, problem, f"rename it, or work in another folder ({instead})")
     raise UserError(path, f"has no {CONFIG}", "give a folder written by save_pretrained")
 
 
@@ -57,11 +57,6 @@ def builtin_models() -> tuple[str, ...]:
     ('outdoor',)
     """
     return tuple(sorted(path.parent.name for path in BUILTIN.glob(f"*/{CONFIG}")))
-
-
-def is_builtin(folder: Path) -> bool:
-    """Whether a folder that `find_model` gave came with the package."""
-    return folder.parent == BUILTIN
 
 
 def model_notes(given: str | Path | None, found: Path) -> list[str]:
@@ -80,13 +75,50 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 def _unknown(name: str) -> UserError:
     names, plain = builtin_models(), os.path.normpath(name)
+    remedy = f"give a run folder, one by save_pretrained, or a built-in model ({', '.join(names)})"
+    if near := nearest(Path(name).name, names):
+        remedy = f"did you mean {near}? {remedy}"
     if plain in names:  # ./outdoor, outdoor/
         remedy = f"a built-in model is named without a path: {plain}"
-    else:
-        near = nearest(Path(name).name, names)
-        guess = f"did you mean {near}? " if near else ""
-        remedy = (
-            f"{guess}give a run folder, one by save_pretrained, or a built-in model "
-            f"({', '.join(names)})"
-        )
     return UserError(name, "no such folder", remedy)
+
+
+def is_repository(name: str | Path) -> bool:
+    """Whether a name can only be a repository of the hub: user/model, and nothing here."""
+    is_id = isinstance(name, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
+    return is_id and not os.path.lexists(name)
+
+
+def download(repository: str, *files: str, **options: Any) -> Path:
+    """Return the folder with these files of a repository, from the hub's cache or downloaded.
+
+    UserError where they cannot be had; offline is noticed at once. options: of
+    huggingface_hub.snapshot_download: revision, token, cache_dir, ...
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    try:
+        with suppress(FileNotFoundError):  # LocalEntryNotFoundError: not in the cache
+            found = Path(snapshot_download(repository, **{**options, "local_files_only": True}))
+            whole = all((found / name).is_file() for name in files)
+            if whole and not options.get("force_download"):
+                return found
+        if not options.get("local_files_only"):
+            _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
+        return Path(snapshot_download(repository, allow_patterns=list(files), **options))
+    except Exception as error:  # whatever its client and the network come up with
+        problem = "not here, and cannot be downloaded from the Hugging Face hub"
+        remedy = f"check its name, or fetch {' and '.join(files)} elsewhere and give the path"
+        raise UserError(repository, problem, remedy, type(error).__name__) from error
+
+
+def _probe(address: str) -> None:
+    """Raise OSError within two seconds if nothing answers there."""
+    import socket
+    from urllib.parse import urlsplit
+
+    if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
+        return  # the way out is somebody else's business
+    parts = urlsplit(address)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    socket.create_connection((parts.hostname or "", port), timeout=2).close()

@@ -25,15 +25,22 @@ class DamagedError(UserError):
     """A file that is torn, altered, or no safetensors at all."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    notes: Mapping[str, str],
+    *,
+    previous: Path | None = None,
+) -> None:
     """Write tensors and notes: whole or not at all, and proven before they take their place.
 
-    OSError names the file: a full disk says so of the file that was wanted.
+    previous: what the file that was there becomes. OSError names the file: a full disk says so of
+    the file that was wanted.
     """
     own = _plain(tensors)
     signed = {**notes, CHECKSUM: _checksum(own, notes)}
     try:
-        with whole_file(path) as temporary:
+        with whole_file(path, previous=previous) as temporary:
             temporary.touch()
             mode = temporary.stat().st_mode & 0o777  # what open() would give a new file here
             save_file(own, temporary, metadata=signed)

@@ -51,22 +51,19 @@ class PaddedBatchNorm2d(nn.BatchNorm2d):
         mean = (wide * share).sum((0, 2, 3)) / count
         centered = (wide - mean.view(1, -1, 1, 1)) * share
         variance = centered.square().sum((0, 2, 3)) / count
-        self._remember(mean.detach(), variance.detach() * count / (count - 1))
-        scale = torch.rsqrt(variance + self.eps)
-        weight = scale if self.weight is None else scale * self.weight
-        shift = -mean * weight if self.bias is None else self.bias - mean * weight
-        return (wide * weight.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
-
-    @torch.no_grad()
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None:
-            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        # momentum None: the mean over all batches, as in nn.BatchNorm2d
-        rate = self.momentum if self.momentum is not None else 1 / int(self.num_batches_tracked)
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), rate)
+        with torch.no_grad():
+            self.num_batches_tracked.add_(1)
+            # momentum None: the mean over all batches, as in nn.BatchNorm2d
+            rate = self.momentum if self.momentum is not None else 1 / int(self.num_batches_tracked)
+            unbiased = variance * count / (count - 1)
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), rate)
+        weight = torch.rsqrt(variance + self.eps) * self.weight
+        shift = self.bias - mean * weight
+        return (wide * weight.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
 
 
 def apply_layers(layers: nn.Module, x: Tensor, real: Tensor | None) -> Tensor:

@@ -1,27 +1,78 @@
-"""Pretrained weights: from the hub, a file in torchvision's or timm's names, or another model."""
+"""Saved weights: a whole model's (config.json, model.safetensors), or a backbone's to start from.
+
+Those come from the Hugging Face hub, a file in torchvision's or timm's names, or another model;
+never from a pickle.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from scaseg.config.model import ModelConfig
 from scaseg.errors import UserError, located
-from scaseg.io.hub import download
-from scaseg.io.model_folder import WEIGHTS, builtin_models, find_model
+from scaseg.io.model_folder import CONFIG, WEIGHTS, builtin_models, download, find_model
 from scaseg.io.tensors import DamagedError, read_shapes, read_tensors
 from scaseg.models.backbones.base import State
-from scaseg.models.checkpoint import read_config
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 
 _log = logging.getLogger(__name__)
 
+MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 PART = "backbone."  # how the names of a saved model's backbone begin
 KEY = "backbone_weights"
+
+
+def read_config(folder: str | Path) -> ModelConfig:
+    """Read the config of a saved model; UserError says which file is wrong, and how."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise UserError(folder, f"has no {CONFIG}", "give a folder written by save_pretrained")
+    with located(path):
+        try:
+            if (size := path.stat().st_size) > MOST_BYTES:
+                raise ValueError(f"{size} bytes, where {MOST_BYTES} are the most")
+            plain = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError("", "not JSON", "save the model again", str(error)) from error
+        if not isinstance(plain, dict):
+            raise UserError("", f"holds a {type(plain).__name__}", "a model config is an object")
+        return ModelConfig.from_dict(plain)
+
+
+def read_weights(model: nn.Module, folder: str | Path) -> None:
+    """Fill a model with saved weights; UserError names what does not fit.
+
+    Names and shapes are compared before anything is read: what a file only claims to have must not
+    fill the memory. A model on the meta device takes the tensors of the file for its own.
+    """
+    path = Path(folder) / WEIGHTS
+    own = model.state_dict()
+    theirs = read_shapes(path, remedy="save it again")
+    for name in sorted(own.keys() | theirs.keys()):
+        if name not in theirs:
+            raise UserError(path, f"has no {name}", f"it belongs to another {CONFIG}")
+        if name not in own:
+            problem = f"has {name}, which the model of {CONFIG} has not"
+            raise UserError(path, problem, "save it again")
+        if theirs[name] != (shape := tuple(own[name].shape)):
+            problem = f"{name} has shape {theirs[name]}"
+            raise UserError(path, problem, f"the model of {CONFIG} wants {shape}")
+    state, _ = read_tensors(path, remedy="save it again")
+    for name, tensor in state.items():
+        if tensor.is_floating_point() != own[name].is_floating_point():
+            raise UserError(path, f"{name} holds {tensor.dtype}", "save it again as it was")
+        if not torch.isfinite(tensor).all():
+            raise UserError(path, f"{name} has values that are not finite", "train it again")
+        state[name] = tensor.to(own[name].dtype)
+    model.load_state_dict(state, assign=any(tensor.is_meta for tensor in own.values()))
 
 
 def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
@@ -53,33 +104,26 @@ def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
 
 def check_source(name: str, source: str | Path) -> None:
     """Refuse what cannot be weights of a backbone, in no time."""
-    known = [other for other, kind in BACKBONES.items() if kind.hub is not None]
     if source == "imagenet" or os.path.isfile(source):  # not Path's own: a name may be too long
-        if name not in known and not _is_saved(source):
-            problem = f"{name} has no pretrained weights"
-            raise UserError(KEY, problem, f"give a model, or one of {', '.join(known)}")
-        return
+        known = [other for other, kind in BACKBONES.items() if kind.hub is not None]
+        if name in known:
+            return
+        with suppress(DamagedError):  # a whole model of ours will do: no backbone alone has PART
+            if source != "imagenet" and any(
+                key.startswith(PART) for key in read_shapes(Path(source))
+            ):
+                return
+        problem = f"{name} has no pretrained weights"
+        raise UserError(KEY, problem, f"give a model, or one of {', '.join(known)}")
     try:
         theirs = read_config(find_model(source)).backbone
     except (ValueError, OSError) as error:
-        remedy = (
-            "give imagenet, a safetensors file, a run folder or a built-in model "
-            f"({', '.join(builtin_models())})"
-        )
+        remedy = "give imagenet, a safetensors file, a run folder or a built-in model"
+        remedy = f"{remedy} ({', '.join(builtin_models())})"
         raise UserError(KEY, f"{source} is neither a file nor a model", remedy) from error
     if theirs != name:
         problem = f"{source} has the backbone {theirs}, not {name}"
         raise UserError(KEY, problem, f"give imagenet, or --backbone {theirs}")
-
-
-def _is_saved(source: str | Path) -> bool:
-    """Whether a file holds a whole model of ours: no backbone alone is named so."""
-    if source == "imagenet":
-        return False
-    try:
-        return any(name.startswith(PART) for name in read_shapes(Path(source)))
-    except DamagedError:
-        return False
 
 
 def _part(state: State, prefix: str) -> State:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from scaseg.io.model_folder import BEST, CONFIG
 from scaseg.io.table import Row, read_rows, write_rows
-from scaseg.models.checkpoint import read_config
+from scaseg.models.pretrained import read_config
 from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 from scaseg.training.checkpoint_io import StateFiles

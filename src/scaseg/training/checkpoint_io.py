@@ -7,9 +7,7 @@ Two generations are kept, last and previous; whatever the moment of a kill, one 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from pytorch_lightning import Trainer
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.io.atomic import sync_folder, temporary_beside
 from scaseg.io.tensors import DamagedError, read_tensors, write_tensors
 
 TREE = "scaseg.tree"
@@ -43,24 +40,7 @@ def write_state(state: Mapping[str, Any], path: Path, *, keep: bool = True) -> N
     """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_encode(state, tensors, "state"))  # tensors stand in it by name
-    new, link = temporary_beside(path), temporary_beside(path)
-    try:
-        write_tensors(new, tensors, {TREE: tree})
-        if keep and path.is_file():
-            # a second name for the old file, so that at no moment the first is missing
-            try:
-                os.link(path, link)
-            except OSError:  # no hard links here: for a moment only the previous one is there
-                link = path
-            os.replace(link, path.with_name(PREVIOUS))
-        os.replace(new, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        text = str(error).replace(str(new), str(path))
-        raise OSError(text if str(path) in text else f"{path}: {text}") from error
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
+    write_tensors(path, tensors, {TREE: tree}, previous=path.with_name(PREVIOUS) if keep else None)
 
 
 def read_state(path: Path) -> dict[str, Any]:

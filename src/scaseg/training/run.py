@@ -25,7 +25,7 @@ from scaseg.io.model_folder import BEST, CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows
 from scaseg.metrics import class_table
 from scaseg.models.build import load_model
-from scaseg.models.checkpoint import read_weights
+from scaseg.models.pretrained import read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
