@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.loading import EvaluationDataset, TrainingDataset
+from scaseg.data.loading import DiskCache, EvaluationDataset, RamCache, TrainingDataset
 
 
 def write(root, index, seed, size=(6, 9)):

@@ -6,10 +6,10 @@ import torch
 
 from scaseg.cli import main
 from scaseg.config.run import DataConfig
-from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets import context_scenes
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal, ContextScenesSelective
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.loading import DiskCache, RamCache
 from scaseg.data.scenes import legend, mirage
 from scaseg.data.scenes.canvas import Canvas
 from scaseg.data.splits import build_dataset

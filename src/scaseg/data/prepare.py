@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
 from scaseg.errors import UserError, WorkError
@@ -72,7 +72,11 @@ def prepare(
     root = None if source is None else Path(source)
     if root is not None and destination.resolve().is_relative_to(root.resolve()):
         raise UserError(destination, f"lies inside the dataset {root}", "give another folder")
-    parts = dataset.open_splits(root)
+    opened: Any = dataset  # generated ones need no folder
+    parts: dict[str | None, SegmentationDataset] = {
+        split: opened(split) if root is None else opened(root, split, strict=False)
+        for split in dataset.splits(root) or (None,)
+    }
     classes = next(iter(parts.values())).classes
     made_from = f"generated, version {VERSION}" if root is None else str(root.resolve())
     named = None if classes is None else list(classes)
@@ -81,7 +85,7 @@ def prepare(
     tasks: dict[str, _Task] = {}
     for data in parts.values():
         for index, name in enumerate(data.names):
-            photo = data.image_path(index)
+            photo = data.pairs[index].image if isinstance(data, PairedDataset) else None
             image = destination / "images" / f"{name}{'.png' if photo is None else photo.suffix}"
             task = _Task(data, index, photo, image, destination / "labels" / f"{name}.png")
             tasks.setdefault(name, task)  # a list may repeat it; two threads must not write a file

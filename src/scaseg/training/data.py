@@ -13,12 +13,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
-from scaseg.data.cache import DiskCache, RamCache
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.loading import (
+    DiskCache,
     EpochBatchSampler,
     EvaluationDataset,
     EvaluationSampler,
+    RamCache,
     SamplerState,
     Samples,
     TrainingDataset,

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,8 @@ class SegmentationDataset(ABC):
 
     @classmethod
     @abstractmethod
-    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
-        """Open every split, or all samples (None) where there is none, whatever is missing."""
+    def splits(cls, root: Any) -> tuple[str, ...]:
+        """Return the names of the splits; none if all samples are one set."""
 
     @property
     @abstractmethod
@@ -46,10 +46,6 @@ class SegmentationDataset(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Sample: ...
-
-    def image_path(self, index: int) -> Path | None:
-        """Return the file of an image, or None if it is generated."""
-        return None
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> Self:
@@ -124,16 +120,6 @@ class PairedDataset(SegmentationDataset):
             raise UserError(shown(self.root), f"the split {split} has no photograph")
 
     @classmethod
-    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
-        assert root is not None  # only generated datasets have none
-        return {split: cls(root, split, strict=False) for split in cls.splits(root) or (None,)}
-
-    @classmethod
-    @abstractmethod
-    def splits(cls, root: Path) -> tuple[str, ...]:
-        """Return the names of the splits; none if all pairs are one set."""
-
-    @classmethod
     @abstractmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         """Find the pairs of a split; UserError if the folder is not such a dataset."""
@@ -158,9 +144,6 @@ class PairedDataset(SegmentationDataset):
             raise UserError(shown(path), f"holds {values[wrong][0]}", valid)
         classes[classes == IGNORE] = self.ignore_index
         return classes
-
-    def image_path(self, index: int) -> Path:
-        return self.pairs[index].image
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)

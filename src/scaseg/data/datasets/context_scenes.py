@@ -35,12 +35,7 @@ class ContextScenes(SegmentationDataset):
 
     @classmethod
     def splits(cls, root: Path | None = None) -> tuple[str, ...]:
-        """Return the names of the splits; a root is not needed."""
         return tuple(SPLITS)
-
-    @classmethod
-    def open_splits(cls, root: Path | None) -> dict[str | None, Self]:
-        return {split: cls(split) for split in SPLITS}
 
     @property
     def names(self) -> Sequence[str]:

@@ -12,7 +12,8 @@ import io
 import re
 import struct
 import zlib
-from typing import BinaryIO, NamedTuple
+from contextlib import suppress
+from typing import BinaryIO
 
 ORIENTATION = 0x0112  # the EXIF tag
 UPRIGHT = 1
@@ -31,12 +32,7 @@ _NEEDED = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([1-8])')
 
 
-class Stripped(NamedTuple):
-    """A file without metadata; several: it had further pictures."""
-
-    file: BinaryIO
-    orientation: int
-    several: bool = False
+Stripped = tuple[BinaryIO, int, bool]  # without metadata, orientation, had it further pictures?
 
 
 def find_orientation(exif: bytes, xmp: bytes = b"") -> int:
@@ -45,44 +41,31 @@ def find_orientation(exif: bytes, xmp: bytes = b"") -> int:
     >>> find_orientation(b"", b'<rdf:Description tiff:Orientation="6"/>')
     6
     """
-    try:
-        found = _exif_orientation(exif.removeprefix(b"Exif\0\0"))
-    except struct.error:  # cut off
-        found = None
+    block, found = exif.removeprefix(b"Exif\0\0"), None
+    with suppress(struct.error, KeyError):  # cut off, no EXIF, no number
+        order = {b"II": "<", b"MM": ">"}[block[:2]]
+        (start,) = struct.unpack_from(f"{order}I", block, 4)
+        (entries,) = struct.unpack_from(f"{order}H", block, start)
+        # the first directory, whatever else is wrong with it: Pillow gives up at an error
+        for at in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, kind, count = struct.unpack_from(f"{order}HHI", block, at)
+            if tag == ORIENTATION and count:
+                form = {1: "B", 3: "H", 4: "I"}[kind]
+                (found,) = struct.unpack_from(order + form, block, at + 8)
+                break
     if found is None and (match := _XMP.search(xmp)):
         found = int(match[1])
     return found if found and found <= 8 else UPRIGHT
 
 
-def _exif_orientation(block: bytes) -> int | None:
-    """Search the first directory, whatever else is wrong with it: Pillow gives up at an error."""
-    order = {b"II": "<", b"MM": ">"}.get(block[:2])
-    if order is None:
-        return None
-    (start,) = struct.unpack_from(f"{order}I", block, 4)
-    (entries,) = struct.unpack_from(f"{order}H", block, start)
-    for at in range(start + 2, start + 2 + 12 * entries, 12):
-        tag, kind, count = struct.unpack_from(f"{order}HHI", block, at)
-        if tag == ORIENTATION and count:
-            form = {1: "B", 3: "H", 4: "I"}.get(kind)
-            return struct.unpack_from(order + form, block, at + 8)[0] if form else None
-    return None
-
-
 def strip_jpeg(file: BinaryIO, *, header: bool) -> Stripped:
     """Keep what libjpeg needs, up to the end of the first image; header: up to its first scan."""
     data = file.read(HEAD if header else -1)
-    found, scans = _strip_jpeg(data, header=header)
-    if header and not scans and len(data) == HEAD:  # metadata larger than that
-        found, _ = _strip_jpeg(data + file.read(), header=header)
-    return found
-
-
-def _strip_jpeg(data: bytes, *, header: bool) -> tuple[Stripped, int]:
-    """Return the file without metadata, and the number of its scans."""
     kept, exif, xmp = [data[:2]], b"", b""
     at, scans = 2, 0
     for _ in range(MAX_SEGMENTS):
+        if len(data) - at < HEAD // 2:  # where metadata are larger than HEAD; a segment has 64 KiB
+            data += file.read()
         found = _MARKER.search(data, at)
         if found is None:
             break
@@ -113,7 +96,7 @@ def _strip_jpeg(data: bytes, *, header: bool) -> tuple[Stripped, int]:
         at = end
     else:
         raise ValueError(f"a JPEG of more than {MAX_SEGMENTS} segments")
-    return Stripped(io.BytesIO(b"".join(kept)), find_orientation(exif, xmp)), scans
+    return io.BytesIO(b"".join(kept)), find_orientation(exif, xmp), False
 
 
 def strip_png(file: BinaryIO, *, header: bool) -> Stripped:
@@ -145,7 +128,7 @@ def strip_png(file: BinaryIO, *, header: bool) -> Stripped:
             several |= kind == b"fdAT"  # a frame after the first
             file.seek(length + 4, io.SEEK_CUR)
         if kind == b"IEND" or len(start) < 8:
-            return Stripped(io.BytesIO(b"".join(kept)), find_orientation(exif, xmp), several)
+            return io.BytesIO(b"".join(kept)), find_orientation(exif, xmp), several
     raise ValueError(f"a PNG of more than {MAX_CHUNKS} chunks")
 
 
