@@ -115,15 +115,12 @@ def _fold_split(config: DataConfig, split: str | None) -> tuple[SegmentationData
     The fold holds for data elsewhere too: they may be the same, moved, and a model must not be
     evaluated on images that it was trained on.
     """
-    train, val, test = _open_fold(config)
-    fold = f"fold {config.fold} of {config.folds}"
-    if split in (None, "test"):
-        return test, fold
-    if split == "train":
-        return train, f"the training images of {fold}"
-    if split == "val" and val is not None:
-        return val, f"the images held out in {fold}"
-    raise UserError("--split", f"{split!r} of {fold}", "give train, test or all")
+    parts = dict(zip(("train", "val", "test"), _open_fold(config), strict=True))
+    before = {"train": "the training images of ", "val": "the images held out in ", "test": ""}
+    fold, found = f"fold {config.fold} of {config.folds}", parts.get(split or "test")
+    if found is None:
+        raise UserError("--split", f"{split!r} of {fold}", "give train, test or all")
+    return found, before[split or "test"] + fold
 
 
 def _open_fold(

@@ -78,8 +78,8 @@ def read_names(path: Path) -> tuple[str, ...]:
             raise UserError("", "its names are no cell array of texts", _REMEDY)
         texts, at = [], 0
         for _ in range(prod(array.shape)):
-            _, cell, at = _element(array.contents, at, array.order)
-            texts.append(_text(_parse(cell, array.order)) if cell else "")
+            _, content, at = _element(array.contents, at, array.order)
+            texts.append(_text(_parse(content, array.order)) if content else "")
         return tuple(texts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -15,14 +14,8 @@ FINE = 3  # supersampling, each way: soft edges
 Color = tuple[int, int, int]
 Point = tuple[float, float]  # x, y in pixels of the image
 Pen = ImageDraw.ImageDraw
+Scene = tuple[NDArray[np.uint8], NDArray[np.int32]]  # an image (H, W, 3), its classes (H, W)
 Stencil = Callable[[Pen, float], None]  # draws in a square of ten units, given the unit
-
-
-class Scene(NamedTuple):
-    """An image (H, W, 3) and the class of each pixel (H, W)."""
-
-    image: NDArray[np.uint8]
-    labels: NDArray[np.int32]
 
 
 class Canvas:
@@ -63,7 +56,7 @@ class Canvas:
         image = (np.asarray(picture) + texture[..., None]).round().clip(0, 255).astype(np.uint8)
         middle = FINE // 2
         labels = np.asarray(self.labels)[middle::FINE, middle::FINE].astype(np.int32)
-        return Scene(image, labels)
+        return image, labels
 
 
 def gradient(height: int, width: int, top: Color, bottom: Color) -> NDArray[np.uint8]:

@@ -62,7 +62,6 @@ _warning = partial(Finding, severity="warning")
 class LabelStatistics(NamedTuple):
     """The contents of one label map."""
 
-    size: tuple[int, int]
     values: frozenset[int]  # as stored
     pixels: Mapping[int, int]  # by class
     unlabelled: int
@@ -82,8 +81,7 @@ class LabelStatistics(NamedTuple):
         for label, count in zip(to_classes(distinct).tolist(), counts.tolist(), strict=True):
             pixels[label] += count
         unlabelled = pixels.pop(IGNORE, 0)
-        height, width = values.shape
-        return cls((height, width), frozenset(distinct.tolist()), pixels, unlabelled)
+        return cls(frozenset(distinct.tolist()), pixels, unlabelled)
 
 
 def sum_pixels(
@@ -112,9 +110,9 @@ class SampleCheck:
         """Decode the photograph."""
         with self._reading(self.image):
             pixels = read_image(self.image, max_pixels=dataset.max_pixels)
-            size = pixels.shape[0], pixels.shape[1]
-            self._set_size(size)
-            person = b"%dx%d" % size
+            height, width, _ = pixels.shape
+            self._set_size((height, width))
+            person = b"%dx%d" % (height, width)
             self.digest = hashlib.blake2b(pixels.data, person=person, digest_size=16).digest()
 
     def read_headers(self, dataset: PairedDataset) -> None:
@@ -135,7 +133,7 @@ class SampleCheck:
             if not self.statistics.pixels:
                 remedy = "label it, or leave it out"
                 self.findings.append(_warning(shown(path), "is all unlabelled", remedy))
-            self._compare(self.statistics.size)
+            self._compare(values.shape)
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
@@ -157,7 +155,7 @@ class SampleCheck:
             problem = f"is smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
             self._add(self.image, problem, "enlarge it", "{} x {}".format(*size))
 
-    def _compare(self, size: tuple[int, int]) -> None:
+    def _compare(self, size: tuple[int, ...]) -> None:
         """Compare the size of the label map with that of the photograph, if it is known."""
         if self.size is None or self.size == size or self.labels is None:
             return
