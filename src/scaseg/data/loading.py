@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,14 +28,6 @@ from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
 
 UNLABELLED = -1  # the index of an image whose labels are all IGNORE
-
-
-class Samples(Protocol):
-    """What a loader needs of a dataset."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Sample: ...
 
 
 class RamCache:
@@ -94,6 +86,9 @@ class DiskCache:
                 with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
                     np.save(file, array)
             return sample
+
+
+Samples = SegmentationDataset | RamCache | DiskCache
 
 
 class SamplerState(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +13,6 @@ import numpy as np
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.sample import Sample
 from scaseg.data.scenes import legend, mirage
-from scaseg.data.scenes.canvas import Scene
 from scaseg.errors import UserError
 
 HEIGHT, WIDTH = 96, 128
@@ -25,7 +25,7 @@ class ContextScenes(SegmentationDataset):
 
     classes: tuple[str, ...]
     root: Path | None = None
-    draw: Callable[[np.random.Generator, int, int], Scene]
+    draw: Callable[[np.random.Generator, int, int], Sample]
 
     def __init__(self, split: str | None = None) -> None:
         if split is not None and split not in SPLITS:
@@ -44,8 +44,7 @@ class ContextScenes(SegmentationDataset):
     def __getitem__(self, index: int) -> Sample:
         split, number = self.scenes[index]
         random = np.random.default_rng([list(SPLITS).index(split), number])
-        image, labels = self.draw(random, HEIGHT, WIDTH)
-        return Sample(image, labels, f"{split}-{number:04d}")
+        return replace(self.draw(random, HEIGHT, WIDTH), name=f"{split}-{number:04d}")
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)

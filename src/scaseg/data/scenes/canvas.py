@@ -9,12 +9,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from scaseg.data.sample import Sample
+
 FINE = 3  # supersampling, each way: soft edges
 
 Color = tuple[int, int, int]
 Point = tuple[float, float]  # x, y in pixels of the image
 Pen = ImageDraw.ImageDraw
-Scene = tuple[NDArray[np.uint8], NDArray[np.int32]]  # an image (H, W, 3), its classes (H, W)
 Stencil = Callable[[Pen, float], None]  # draws in a square of ten units, given the unit
 
 
@@ -50,13 +51,13 @@ class Canvas:
         self.picture.paste(layer.convert("RGB"), place, faint)
         self.labels.paste(label, place, shape)
 
-    def finish(self, texture: NDArray[np.float64]) -> Scene:
+    def finish(self, texture: NDArray[np.float64]) -> Sample:
         """Average the fine pixels and add a texture (H, W) to their brightness."""
         picture = self.picture.resize((self.width, self.height), Image.Resampling.BOX)
         image = (np.asarray(picture) + texture[..., None]).round().clip(0, 255).astype(np.uint8)
         middle = FINE // 2
         labels = np.asarray(self.labels)[middle::FINE, middle::FINE].astype(np.int32)
-        return image, labels
+        return Sample(image, labels, "scene")
 
 
 def gradient(height: int, width: int, top: Color, bottom: Color) -> NDArray[np.uint8]:

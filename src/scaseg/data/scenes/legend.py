@@ -13,7 +13,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, Scene, gradient, ripples
+from scaseg.data.sample import Sample
+from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, gradient, ripples
 
 CROPS = ("wheat", "vines", "forest", "lake")
 CLASSES = ("paper", *(f"{crop} sign" for crop in CROPS), *CROPS)
@@ -42,7 +43,7 @@ LEGEND, EDGE = 44, 3  # width of the legend, and of the paper's edge around the 
 PITCH, DOT, INK = 6, 1.6, (90, 84, 70)  # distance and radius of dots, colour of lines
 
 
-def draw(random: Generator, height: int, width: int) -> Scene:
+def draw(random: Generator, height: int, width: int) -> Sample:
     """Draw one map and its labels."""
     canvas = Canvas(gradient(height, width, (246, 242, 228), (236, 230, 212)), PAPER)
     fields = int(random.integers(FIELDS[0], FIELDS[1] + 1))

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.random import Generator
 from PIL import ImageDraw
 
-from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, Scene, gradient, ripples
+from scaseg.data.sample import Sample
+from scaseg.data.scenes.canvas import FINE, Canvas, Color, Pen, gradient, ripples
 
 THINGS = ("cactus", "boat", "palm", "tent")
 GROUNDS = ("desert", "beach", "oasis", "camp")  # what sand is where the real thing is that one
@@ -37,7 +38,7 @@ HOURS: tuple[tuple[Color, ...], ...] = (
 )
 
 
-def draw(random: Generator, height: int, width: int) -> Scene:
+def draw(random: Generator, height: int, width: int) -> Sample:
     """Draw one scene and its labels."""
     hour = HOURS[random.integers(len(HOURS))]
     kind = int(random.integers(len(THINGS)))
