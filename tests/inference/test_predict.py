@@ -10,8 +10,7 @@ from scaseg.data.decode.image import read_image, read_labels
 from scaseg.inference.predict import _Queued, _take_batch, predict, predict_stream
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
-from scaseg.plots.legend import _entries
-from scaseg.plots.palette import default_palette
+from scaseg.plots.palette import _entries, default_palette
 from tests.inference.models import CLASSES, as_tensor, picture, small_model
 
 

@@ -66,35 +66,20 @@ def largest_disagreements(
         remedy = "give two that were trained on the same classes"
         raise UserError("models", f"{counts}, or others in another order", remedy)
     context_of(second)
-    best: list[Disagreement] = []
+    best: list[Disagreement] = []  # without their maps
     for index in range(len(samples)):
-        found = _disagreement(first, second, samples[index])
-        if found is not None:
+        sample = samples[index]
+        image, truth, labelled = sample.image, sample.labels, sample.labels != IGNORE
+        require_same_size(sample.name, truth.shape, image.shape[:2])
+        one, other = (predict(model, image).labels for model in (first, second))
+        region = largest_region(labelled & (one != truth) & (other == truth))
+        if region.any():
+            place = (region, inmost_pixel(region), float(region.sum() / labelled.sum()))
+            found = Disagreement(sample.name, image, truth, one, other, *place)
             best = sorted([*best, found], key=lambda one: -one.share)[:top]
         if progress is not None:
             progress(index + 1, len(samples))
     return [replace(one, maps=explain(second, one.image, points=[one.center])) for one in best]
-
-
-def _disagreement(first: Segmenter, second: Segmenter, sample: Sample) -> Disagreement | None:
-    """Find the largest region, without its map; None where there is no such pixel."""
-    truth = sample.labels
-    require_same_size(sample.name, truth.shape, sample.image.shape[:2])
-    labelled = truth != IGNORE
-    labels = [predict(model, sample.image).labels for model in (first, second)]
-    region = largest_region(labelled & (labels[0] != truth) & (labels[1] == truth))
-    if not region.any():
-        return None
-    return Disagreement(
-        name=sample.name,
-        image=sample.image,
-        truth=truth,
-        first=labels[0],
-        second=labels[1],
-        region=region,
-        center=inmost_pixel(region),
-        share=float(region.sum() / labelled.sum()),
-    )
 
 
 def largest_region(mask: Mask) -> Mask:
@@ -102,9 +87,7 @@ def largest_region(mask: Mask) -> Mask:
     from scipy.ndimage import label
 
     regions, count = label(mask)
-    if not count:
-        return np.zeros_like(mask)
-    largest: Mask = regions == np.bincount(regions[mask]).argmax()
+    largest: Mask = regions == np.bincount(regions[mask]).argmax() if count else mask
     return largest
 
 
@@ -126,10 +109,13 @@ def read_sample(
 ) -> Sample:
     """Read a photograph and its label map, whose values mean what they did in the training."""
     recorded = model.config.trained_on()
-    reader = FolderDataset.__new__(FolderDataset)  # of one pair, in no folder
-    reader.label_map = recorded.label_map
-    reader.reduce_zero_label = recorded.reduce_zero_label
-    reader.ignore_index = recorded.ignore_index
-    reader.classes, reader.max_pixels = model.config.classes, max_pixels
-    reader.pairs = [FilePair(Path(image), Path(labels), Path(image).name)]
-    return reader[0]
+    dataset = FolderDataset(
+        ".",
+        pairs=[FilePair(Path(image), Path(labels), Path(image).name)],
+        classes=model.config.classes,
+        label_map=recorded.label_map,
+        reduce_zero_label=recorded.reduce_zero_label,
+        ignore_index=recorded.ignore_index,
+        max_pixels=max_pixels,
+    )
+    return dataset[0]

@@ -37,11 +37,8 @@ class NeuronGrid:
 
     def neuron_at(self, x: float, y: float) -> tuple[int, int]:
         """Return row and column of the neuron nearest to a pixel (x, y) of the photograph."""
-        row, column = (
-            int(np.floor(self._positions(axis, pixel, self.image_size[axis]) + 0.5))
-            for axis, pixel in enumerate((y, x))
-        )
-        return row, column
+        height, width = self.image_size
+        return int(self._nearest(0, y, height)), int(self._nearest(1, x, width))
 
     def center(self, row: int, column: int) -> tuple[float, float]:
         """Return the pixel (x, y) of the photograph in the middle of a neuron's receptive field."""
@@ -54,7 +51,7 @@ class NeuronGrid:
         found = []
         for axis, index in enumerate((row, column)):
             length = (size or self.image_size)[axis]
-            nearest = np.floor(self._positions(axis, np.arange(length), length) + 0.5)
+            nearest = self._nearest(axis, np.arange(length), length)
             found.append(slice(*np.searchsorted(nearest, (index, index + 1)).tolist()))
         return found[0], found[1]
 
@@ -71,6 +68,9 @@ class NeuronGrid:
             share = (positions - low).astype(np.float32)[:, None]
             resized = (resized[low] * (1 - share) + resized[high] * share).T  # the other axis next
         return resized
+
+    def _nearest(self, axis: int, pixels: ArrayLike, length: int) -> NDArray[np.float64]:
+        return np.floor(self._positions(axis, pixels, length) + 0.5)
 
     def _positions(self, axis: int, pixels: ArrayLike, length: int) -> NDArray[np.float64]:
         """Map pixels of a picture of the photograph, `length` long, to positions among neurons."""

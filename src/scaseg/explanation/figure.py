@@ -18,7 +18,7 @@ from PIL import Image, ImageFilter
 
 from scaseg.errors import UserError
 from scaseg.explanation.maps import DependencyMaps
-from scaseg.plots.legend import shorten
+from scaseg.plots.palette import shorten
 
 DPI = 150
 MAX_MAPS = 60
@@ -110,10 +110,11 @@ def map_colors(maps: DependencyMaps) -> ScalarMappable:
 def evenness_note(maps: DependencyMaps) -> str:
     """Say how little the coefficients differ where colors show hardly anything; else nothing."""
     low, high = (float(np.quantile(_multiples(maps), q)) for q in (0.005, 0.995))
+    if high - low >= NEARLY_EVEN:
+        return ""
     most = 100 * max(1 - low, high - 1)
-    if high - low >= NEARLY_EVEN or most < 0.1:
-        return "" if high - low >= NEARLY_EVEN else "all alike"
-    return f"nearly even: 99 % lie within {most:.2g} % of the average"
+    nearly = f"nearly even: 99 % lie within {most:.2g} % of the average"
+    return "all alike" if most < 0.1 else nearly
 
 
 def _multiples(maps: DependencyMaps) -> NDArray[np.floating]:
@@ -208,15 +209,9 @@ def _outline(axes: Axes, maps: DependencyMaps, region: NDArray[np.bool_]) -> Non
 
 def _add_scale(figure: Figure, colors: ScalarMappable, average: float, caption: str) -> None:
     """Add the bar that says what the colors mean: multiples of the average, and the shares."""
-    panels = figure.axes
-    style: dict[str, Any] = {
-        "location": "bottom",
-        "extend": "both",
-        "shrink": 0.6,
-        "aspect": 45,
-        "pad": 0.02,
-    }
-    bar = figure.colorbar(colors, ax=panels, **style)
+    bar = figure.colorbar(
+        colors, ax=figure.axes, location="bottom", extend="both", shrink=0.6, aspect=45, pad=0.02
+    )
     bar.set_label(caption, fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
     shares = (lambda multiple: multiple * average, lambda share: share / average)
@@ -228,12 +223,11 @@ def _add_scale(figure: Figure, colors: ScalarMappable, average: float, caption: 
 
 def _caption(maps: DependencyMaps) -> str:
     """What the scale means, and what its colors would not show; a line each."""
-    even = evenness_note(maps)
-    lines = [f"coefficient, {TIMES} the average over all neurons" + (f"  ({even})" if even else "")]
-    lines.append(maps.similarity_note())
-    lines.append(NO_COLOR if any(map(maps.has_no_own, range(len(maps)))) else "")
-    if len(maps) > MAX_MAPS:
-        lines.append(f"the {MAX_MAPS} largest of {len(maps)} classes; an npz file has all")
+    scale, even = f"coefficient, {TIMES} the average over all neurons", evenness_note(maps)
+    empty = any(map(maps.has_no_own, range(len(maps))))
+    left_out = f"the {MAX_MAPS} largest of {len(maps)} classes; an npz file has all"
+    lines = [f"{scale}  ({even})" if even else scale, maps.similarity_note()]
+    lines += [NO_COLOR] * empty + [left_out] * (len(maps) > MAX_MAPS)
     return "\n".join(filter(None, lines))
 
 

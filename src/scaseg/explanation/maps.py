@@ -157,7 +157,18 @@ def grid_points(size: tuple[int, int], rows: int, columns: int) -> list[Point]:
 
 
 def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> DependencyMaps:
-    _check_points(points, features.grid.image_size)
+    height, width = features.grid.image_size
+    try:
+        pixels = np.asarray(points, np.float64)
+    except (TypeError, ValueError):
+        pixels = np.empty(0)
+    if pixels.shape != (len(points), 2) or not np.isfinite(pixels).all():
+        raise UserError("point", f"{points!r}"[:80], "give at least one, two numbers (x, y) each")
+    for x, y in pixels:
+        if not (0 <= x < width and 0 <= y < height):
+            problem = f"{x:g},{y:g} is outside the image of {width} x {height}"
+            remedy = f"give x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left"
+            raise UserError("point", problem, remedy)
     neurons = np.array([features.grid.neuron_at(x, y) for x, y in points], np.int64)
     rows, columns = features.grid.map_size
     targets = torch.from_numpy(neurons[:, 0] * columns + neurons[:, 1])
@@ -171,21 +182,6 @@ def _point_maps(features: ContextFeatures, points: Sequence[Point]) -> Dependenc
         average=1 / max(1, rows * columns - features.context.exclude_self),
         is_common=len(points) == 1 and _is_common(features, int(targets[0])),
     )
-
-
-def _check_points(points: Sequence[Point], size: tuple[int, int]) -> None:
-    height, width = size
-    try:
-        pixels = np.asarray(points, np.float64)
-    except (TypeError, ValueError):
-        pixels = np.empty(0)
-    if pixels.shape != (len(points), 2) or not np.isfinite(pixels).all():
-        raise UserError("point", f"{points!r}"[:80], "give at least one, two numbers (x, y) each")
-    for x, y in pixels:
-        if not (0 <= x < width and 0 <= y < height):
-            problem = f"{x:g},{y:g} is outside the image of {width} x {height}"
-            remedy = f"give x from 0 to {width - 1} and y from 0 to {height - 1}, from the top left"
-            raise UserError("point", problem, remedy)
 
 
 def _is_common(features: ContextFeatures, target: int) -> bool:

@@ -28,8 +28,7 @@ from scaseg.explanation.figure import (
     style_panel,
 )
 from scaseg.models.segmenter import Segmenter
-from scaseg.plots.legend import shorten
-from scaseg.plots.palette import UNLABELLED, Palette, colorize, default_palette
+from scaseg.plots.palette import UNLABELLED, Palette, colorize, default_palette, shorten
 from scaseg.progress import Progress
 
 YELLOW = "#ffe11a"

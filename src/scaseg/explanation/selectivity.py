@@ -23,17 +23,15 @@ neurons drawn at random and then over photographs:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from scaseg.errors import UserError
-from scaseg.explanation.features import extract_features
+from scaseg.explanation.features import ContextFeatures, extract_features
 from scaseg.explanation.maps import Row, distance
 from scaseg.inference.preprocessing import ImageLike
 from scaseg.models.segmenter import Segmenter
@@ -112,36 +110,26 @@ def selectivity(
 
     `neurons` and `pairs` of neurons are drawn from each. The module says what is measured.
     """
-    means: dict[str, list[float]] = {name: [] for name in Selectivity.LABELS}
-    count = 0
-    for count, image in enumerate(images, start=1):
-        random = np.random.default_rng([seed, count])
-        features = extract_features(model, image)
-        total = features.grid.map_size[0] * features.grid.map_size[1]
-        chosen = np.sort(random.permutation(total)[: max(2, neurons)])
-        rows = features.coefficients(torch.from_numpy(chosen)).cpu().double().numpy()  # (P, n)
-        found: dict[str, list[float]] = defaultdict(list)
-        _measure_neurons(found, rows, chosen, features.classes().flatten().numpy())
-        if total >= 4:  # two sources at least, besides the two
-            every = np.stack(np.triu_indices(len(rows), 1), 1)
-            for a, b in random.permutation(every)[:pairs]:
-                own = [chosen[a], chosen[b]]
-                one, other = np.delete(rows[a], own), np.delete(rows[b], own)
-                found["rank_correlation"].append(rank_correlation(one, other))
-                found["difference"].append(distance(one, other, []))
-        for name, values in means.items():
-            values.append(float(np.mean(found[name])) if found[name] else float("nan"))
-    if not count:
+    found = [
+        _measure(extract_features(model, image), neurons, pairs, [seed, number])
+        for number, image in enumerate(images, start=1)
+    ]
+    if not found:
         raise UserError("images", "none", "give at least one photograph")
-    return Selectivity(**{name: Mean.of(values) for name, values in means.items()}, images=count)
+    means = {name: Mean.of([own[name] for own in found]) for name in Selectivity.LABELS}
+    return Selectivity(**means, images=len(found))
 
 
-def _measure_neurons(
-    found: dict[str, list[float]],
-    rows: Row,
-    chosen: NDArray[np.int64],
-    classes: NDArray[np.int64],
-) -> None:
+def _measure(
+    features: ContextFeatures, neurons: int, pairs: int, seed: list[int]
+) -> dict[str, float]:
+    """Measure one photograph; NaN where there is nothing to measure."""
+    random = np.random.default_rng(seed)
+    total = features.grid.map_size[0] * features.grid.map_size[1]
+    chosen = np.sort(random.permutation(total)[: max(2, neurons)])
+    rows = features.coefficients(torch.from_numpy(chosen)).cpu().double().numpy()  # (P, n)
+    classes = features.classes().flatten().numpy()
+    found: dict[str, list[float]] = {name: [] for name in Selectivity.LABELS}
     for row, own in zip(rows, chosen, strict=True):
         others = np.delete(np.abs(row), own)  # coefficients of the identity may be negative
         if others.sum() == 0 or len(others) < 2:
@@ -153,6 +141,13 @@ def _measure_neurons(
         if same.any() and not same.all():
             found["same_class"].append(float(others[same].sum()))
             found["same_class_if_even"].append(float(same.mean()))
+    if total >= 4:  # two sources at least, besides the two
+        every = np.stack(np.triu_indices(len(rows), 1), 1)
+        for a, b in random.permutation(every)[:pairs]:
+            one, other = (np.delete(rows[place], [chosen[a], chosen[b]]) for place in (a, b))
+            found["rank_correlation"].append(rank_correlation(one, other))
+            found["difference"].append(distance(one, other, []))
+    return {name: float(np.mean(own)) if own else float("nan") for name, own in found.items()}
 
 
 def rank_correlation(one: Row, other: Row) -> float:

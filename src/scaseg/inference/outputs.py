@@ -194,20 +194,13 @@ class Provenance:
 
     def begin(self) -> None:
         """Let the record appear, before the first result does."""
-        made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            if self._replacement is not None:
-                write_json(self.path, self._replacement)
-            else:
-                self._create()
-                if (differs := self._difference()) is not None:  # another run was faster
-                    raise self._refusal(differs)
-        except OSError:
-            with suppress(OSError):  # another process writes there
-                for place in made:
-                    place.rmdir()
-            raise
+        if self._replacement is not None:
+            write_json(self.path, self._replacement)
+        else:
+            self._create()
+            if (differs := self._difference()) is not None:  # another run was faster
+                raise self._refusal(differs)
         self.begun = True
 
     def finish(self) -> None:

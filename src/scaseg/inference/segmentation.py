@@ -11,8 +11,7 @@ from PIL import Image
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
-from scaseg.plots.legend import add_legend
-from scaseg.plots.palette import overlay
+from scaseg.plots.palette import add_legend, overlay
 
 # classes that repr() names: at most so many, and none with a smaller share of the area
 NAMED, SMALL = 3, 0.005

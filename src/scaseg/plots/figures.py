@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,8 @@ def confusion_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     written = np.argwhere(shares >= 0.5) if count <= 40 else ()  # more would not be read
     for row, column in written:
         share = shares[row, column]
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "color": "white" if share > 55 else "black",
-        }
-        axes.text(column, row, f"{share:.0f}", fontsize=8, **style)
+        color = "white" if share > 55 else "black"
+        axes.text(column, row, f"{share:.0f}", fontsize=8, ha="center", va="center", color=color)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=max(20, 2 * side))
     bar.ax.tick_params(labelsize=0.8 * large)
     bar.set_label("% of the true class", fontsize=large)
@@ -173,7 +169,11 @@ def comparison_figure(
     figure = Figure(figsize=size, layout="constrained", dpi=120)
     panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
     usual = statistics.median_low(middle for middle, _, _ in means.values())
-    _draw_lines(panels[0], values, means, usual, _with_error)
+    errors = {
+        name: f"{middle:.2f}" + (f" ± {high - middle:.2f}" if low < high else "")
+        for name, (middle, low, high) in means.items()
+    }
+    _draw_lines(panels[0], values, means, usual, errors)
     panels[0].set_yticks(range(len(names)), names, fontsize=10, parse_math=False)
     panels[0].set_xlabel("mIoU, %")
     panels[0].set_title(title, fontsize=9, color=DARK)
@@ -183,8 +183,12 @@ def comparison_figure(
             name: {run: own[run] - base[run] for run in own if run in base}
             for name, own in values.items()
         }
+        intervals = {
+            name: f"{middle:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if low < high else "")
+            for name, (middle, low, high) in differences.items()
+        }
         panels[1].axvline(0, color=DARK, linewidth=0.8, zorder=0)
-        _draw_lines(panels[1], gains | {first: {}}, differences, 0.0, _with_interval)
+        _draw_lines(panels[1], gains | {first: {}}, differences, 0.0, intervals)
         panels[1].set_yticks([])
         panels[1].set_xlabel(_wrapped(f"mIoU against {first}"), parse_math=False)
         panels[1].set_title(PAIRS_TITLE, fontsize=9, color=DARK)
@@ -196,7 +200,7 @@ def _draw_lines(
     values: Mapping[str, Runs],
     bars: Mapping[str, Bar],
     center: float,
-    text: Callable[[Bar], str],
+    numbers: Mapping[str, str],
 ) -> None:
     """Draw runs as points, a bar with its reach below them, and its numbers at the right."""
     axes.set(xlim=_limits(values, bars, center), ylim=(len(values) - 0.5, -0.5))
@@ -214,20 +218,15 @@ def _draw_lines(
         _draw_arrows(axes, row - 0.16, points, LIGHT)
         if name in bars:
             middle, low, high = bars[name]
-            style: dict[str, Any] = {
-                "fmt": "D",
-                "color": BLUE,
-                "capsize": 3,
-                "markersize": 5,
-                "zorder": 3,
-            }
-            axes.errorbar(middle, row + 0.16, xerr=[[middle - low], [high - middle]], **style)
+            reach = [[middle - low], [high - middle]]
+            style: dict[str, Any] = {"fmt": "D", "color": BLUE, "capsize": 3, "markersize": 5}
+            axes.errorbar(middle, row + 0.16, xerr=reach, zorder=3, **style)
             _draw_arrows(axes, row + 0.16, [middle], BLUE)
-    numbers = axes.twinx()
-    numbers.set_ylim(axes.get_ylim())
-    written = [text(bars[name]) if name in bars else "" for name in values]
-    numbers.set_yticks(range(len(values)), written, fontsize=10, color=BLUE)
-    for panel in (axes, numbers):
+    right = axes.twinx()
+    right.set_ylim(axes.get_ylim())
+    written = [numbers.get(name, "") for name in values]
+    right.set_yticks(range(len(values)), written, fontsize=10, color=BLUE)
+    for panel in (axes, right):
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=GRAY, linewidth=0.5, alpha=0.6)
@@ -261,16 +260,6 @@ def _draw_arrows(axes: Axes, row: float, values: Sequence[float], color: str) ->
         axes.plot(0.015, row, "<", color=color, transform=across)
     if any(value > right for value in values):
         axes.plot(0.985, row, ">", color=color, transform=across)
-
-
-def _with_error(bar: Bar) -> str:
-    middle, low, high = bar
-    return f"{middle:.2f}" + (f" ± {high - middle:.2f}" if low < high else "")
-
-
-def _with_interval(bar: Bar) -> str:
-    middle, low, high = bar
-    return f"{middle:+.2f}" + (f" [{low:+.2f}, {high:+.2f}]" if low < high else "")
 
 
 def _wrapped(variant: str) -> str:

@@ -1,16 +1,21 @@
-"""Colors of classes, and label maps in color."""
+"""Colors of classes: label maps in color, and legends below them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from scaseg.errors import UserError
 
-Palette = Sequence[tuple[int, int, int]]
+Color = tuple[int, int, int]
+Palette = Sequence[Color]
 UNLABELLED = (0, 0, 0)
+PAPER, INK = (255, 255, 255), (40, 40, 40)
+SMALL = 0.001  # classes with a smaller share are counted, not named
+FEWEST = 8  # rows that a legend may always have; more only up to the picture's height
 
 # Ten pleasant colors, then each time the one farthest (in OKLab, where equal steps look equal) from
 # all before it and from white, black and gray. Written out: a class keeps its color for ever.
@@ -38,7 +43,7 @@ _COLORS = bytes.fromhex("""
 """)
 
 
-def default_palette(classes: int) -> tuple[tuple[int, int, int], ...]:
+def default_palette(classes: int) -> tuple[Color, ...]:
     """Return a color for each class: the first ones of a sequence that never changes.
 
     >>> default_palette(2)
@@ -102,3 +107,60 @@ def _lookup(
         wrong = low if low < 0 else high
         raise UserError("labels", f"{wrong}", f"{classes} colors are for 0 to {classes - 1}")
     return np.array([*palette, UNLABELLED], np.uint8), index
+
+
+def add_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palette) -> Image.Image:
+    """Add a legend below a picture: color, name and area of each class that occurs, in columns.
+
+    areas: of every class, in the order of the palette. Where there are too many to be read, the
+    smallest are counted together.
+    """
+    size = max(11, min(max(picture.size) // 45, 200))  # of the font: legible at full view
+    font = ImageFont.load_default(size)
+    gap, line = max(4, size // 2), round(1.6 * size)
+    entries = _entries(areas, palette)
+    column = max(round(font.getlength(text)) for _, text in entries) + 2 * size + 2 * gap
+    width = max(picture.width, column + gap)
+    columns = max(1, min((width - gap) // column, len(entries)))
+    most = columns * max(FEWEST, picture.height // line)
+    if len(entries) > most:
+        entries = _entries(areas, palette, most - 1)
+    rows = -(-len(entries) // columns)
+
+    sheet = Image.new("RGB", (width, picture.height + rows * line + 2 * gap), PAPER)
+    sheet.paste(picture, ((width - picture.width) // 2, 0))
+    draw = ImageDraw.Draw(sheet)
+    for index, (color, text) in enumerate(entries):
+        left, half = gap + index // rows * column, size // 2
+        middle = picture.height + gap + index % rows * line + line // 2
+        if color is not None:
+            box = (left, middle - half, left + 2 * half, middle + half)
+            draw.rectangle(box, fill=color, outline=INK)
+        draw.text((left + size + gap, middle), text, font=font, fill=INK, anchor="lm")
+    return sheet
+
+
+def _entries(
+    areas: Mapping[str, float], palette: Palette, most: int | None = None
+) -> list[tuple[Color | None, str]]:
+    """Color and text of each line, the largest class first: at most `most`, and the rest."""
+    classes = zip(areas.values(), areas, palette, strict=True)
+    found = sorted(classes, key=lambda entry: entry[0], reverse=True)
+    named = [entry for entry in found if entry[0] >= SMALL][:most]
+    rest = [share for share, _, _ in found[len(named) :] if share > 0]
+    lines: list[tuple[Color | None, str]] = [
+        (color, f"{shorten(name, 40)}  {100 * share:.1f} %") for share, name, color in named
+    ]
+    if rest:
+        lines.append((None, f"{len(rest)} more  {100 * sum(rest):.1f} %"))
+    return lines
+
+
+def shorten(name: str, most: int) -> str:
+    """Return a name on one line, of at most so many letters.
+
+    >>> shorten("tall building", 10)
+    'tall buil…'
+    """
+    name = " ".join(name.split())
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -78,7 +78,7 @@ class PairedDataset(SegmentationDataset):
     (`default_classes` or `own_classes`) and, if its labels are not images of class indices, how
     to read them (`read_values`).
 
-    split: None for all pairs.
+    split: None for all pairs. pairs: these instead, wherever their files are.
     label_map: values to rename on reading, such as {255: 1} for binary masks.
     reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg.
     max_pixels: refuse larger files before decoding (None: 250 million).
@@ -100,6 +100,7 @@ class PairedDataset(SegmentationDataset):
         ignore_index: int = IGNORE,
         max_pixels: int | None = None,
         strict: bool = True,
+        pairs: list[FilePair] | None = None,
     ) -> None:
         self.root = Path(root)
         self.split = split
@@ -111,7 +112,7 @@ class PairedDataset(SegmentationDataset):
             remedy = "give the one that holds the dataset"
             raise UserError(shown(self.root), "no such folder", remedy)
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
-        self.pairs, self.problems = self.find(self.root, split)
+        self.pairs, self.problems = (pairs, []) if pairs else self.find(self.root, split)
         if strict and self.problems:
             first, rest = self.problems[0], len(self.problems) - 1
             more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
