@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scaseg.data.decode.files import MAX_PIXELS
+from scaseg.data.decode.files import MAX_PIXELS, ORIENTATION
 from scaseg.data.decode.image import image_size, read_image, read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
-from scaseg.data.decode.metadata import ORIENTATION
 from tests.data.strangers import COLOR, PIXELS, refused, written
 from tests.faults.image_seeds import exif, label_map, mat, png_chunk, saved, seeds
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from scaseg.data.decode.files import ORIENTATION
 from scaseg.data.decode.image import image_size, read_image, read_labels, rgb
-from scaseg.data.decode.metadata import ORIENTATION
 from tests.faults.image_seeds import png_by_hand
 
 PIXELS = np.zeros((24, 40, 3), np.uint8)

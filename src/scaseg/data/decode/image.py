@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image, TiffTags, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from scaseg.data.decode import files, metadata
-from scaseg.data.decode.metadata import ORIENTATION, UPRIGHT
+from scaseg.data.decode import files
+from scaseg.data.decode.files import ORIENTATION, UPRIGHT
 from scaseg.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -135,12 +135,12 @@ def _open_image(
         if kind in ("JPEG", "PNG", "WEBP"):  # read as a whole
             files.require_bytes(file, limit)
         if kind == "WEBP":
-            files.require_pixels(*metadata.webp_size(start), limit)
+            files.require_pixels(*files.webp_size(start), limit)
         elif kind == "TIFF":
             _silence_libtiff()
             source = files.Metered(file, limit)
         elif kind != "BMP":
-            strip = metadata.strip_jpeg if kind == "JPEG" else metadata.strip_png
+            strip = files.strip_jpeg if kind == "JPEG" else files.strip_png
             source, orientation, several = strip(file, header=header)
         try:
             image = Image.open(source, formats=(kind,))
@@ -151,7 +151,7 @@ def _open_image(
             files.require_pixels(*stored, limit)
             if kind == "WEBP":
                 exif, xmp = image.info.get("exif", b""), image.info.get("xmp", b"")
-                orientation = metadata.find_orientation(exif, xmp)
+                orientation = files.find_orientation(exif, xmp)
             elif isinstance(image, TiffImageFile):
                 stored, orientation = _read_tiff(image)
                 source.is_metered = False
