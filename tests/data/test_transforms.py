@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaseg.config.run import AugmentConfig
 from scaseg.data.sample import Sample, collate, normalize
 from scaseg.data.transforms import (
     ColorJitter,
@@ -14,6 +15,7 @@ from scaseg.data.transforms import (
     RandomHorizontalFlip,
     RandomResize,
     ResizeToFit,
+    build_transforms,
     generator,
 )
 
@@ -166,3 +168,76 @@ def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
     upright = normalize(fitted(picture(90, 40), 96, 96), MEAN, STD)
     assert collate([examples[0], upright]).images.shape == (2, 3, 96, 96)
     assert collate([normalize(picture(21, 50), MEAN, STD)]).images.shape == (1, 3, 21, 50)
+
+
+def kinds(**options):
+    return [type(transform).__name__ for transform in build_transforms(AugmentConfig(**options))]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["RandomHorizontalFlip"]),
+        ({"flip": 0}, []),
+        ({"contrast": 0.1}, ["RandomHorizontalFlip", "ColorJitter"]),
+        ({"fit": (32, 32)}, ["RandomHorizontalFlip", "ResizeToFit", "Pad"]),
+        ({"crop": (32, 32)}, ["RandomHorizontalFlip", "RandomCrop"]),
+        ({"scale": (0.5, 2)}, ["RandomHorizontalFlip", "RandomResize"]),
+        (
+            {"fit": (32, 32), "scale": (0.5, 2)},
+            ["RandomHorizontalFlip", "ResizeToFit", "RandomResize"],
+        ),
+        (
+            {"fit": (32, 32), "crop": (16, 16)},
+            ["RandomHorizontalFlip", "ResizeToFit", "RandomCrop"],
+        ),
+        (
+            {"brightness": 1, "fit": (32, 32), "scale": (0.5, 2), "crop": (16, 16)},
+            ["RandomHorizontalFlip", "ColorJitter", "ResizeToFit", "RandomResize", "RandomCrop"],
+        ),
+    ],
+)
+def test_transforms_come_in_the_order_of_the_recipe(options, expected):
+    assert kinds(**options) == expected
+
+
+def test_transforms_get_what_the_recipe_says():
+    config = AugmentConfig(
+        flip=0.25,
+        brightness=0.1,
+        contrast=0.2,
+        saturation=0.3,
+        fit=(30, 40),
+        scale=(0.5, 3),
+        crop=(9, 10),
+    )
+    flip, jitter, fit, scale, crop = build_transforms(config)
+    assert flip.p == 0.25
+    assert (jitter.brightness, jitter.contrast, jitter.saturation) == (0.1, 0.2, 0.3)
+    assert (fit.height, fit.width) == (30, 40)
+    assert (scale.low, scale.high) == (0.5, 3)
+    assert (crop.height, crop.width) == (9, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"fit": (32, 40)}, (32, 40)),
+        ({"crop": (24, 16)}, (24, 16)),
+        ({"fit": (32, 40), "crop": (24, 48)}, (24, 48)),
+        ({"scale": (0.5, 2), "crop": (24, 16)}, (24, 16)),
+        ({"fit": (32, 40), "scale": (0.5, 2), "crop": (24, 16)}, (24, 16)),
+    ],
+)
+def test_samples_have_one_size_where_fit_or_crop_says_which(options, size):
+    chain = build_transforms(AugmentConfig(saturation=0.5, **options))
+    for index, (height, width) in enumerate([(20, 30), (30, 20), (90, 64), (32, 40), (11, 70)]):
+        sample = Sample(
+            np.zeros((height, width, 3), np.uint8), np.zeros((height, width), np.int32), "x"
+        )
+        done = Compose(chain)(sample, generator(0, 0, index))
+        assert done.image.shape[:2] == done.labels.shape == size
+        images = collate([normalize(done, (0.5,) * 3, (0.2,) * 3)]).images
+        real = done.real_size  # nothing of it is lost, and little padding is left
+        for whole, side, own in zip(size, images.shape[2:], real, strict=True):
+            assert side == min(whole, -(-own // 16) * 16)

@@ -1,21 +1,26 @@
-"""Folds: every photograph tested once, copies together, the same everywhere."""
+"""Splits as the recipe says; folds test every photograph once, copies together."""
 
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from scaseg.cli import main
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import DataConfig
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.splits import (
     assign_folds,
+    build_dataset,
     duplicate_groups,
     evaluation_split,
     merge_splits,
     split_fold,
     training_splits,
 )
+from scaseg.registry import DATASETS
 from tests.scenes import write_scenes
 from tests.shared import SHARED, needs
 
@@ -136,3 +141,44 @@ def test_stanford_background_has_folds_of_143():
         assert sum(map(len, parts)) == 715
         sides = [{copies[index] for index in part} for part in parts]
         assert sum(map(len, sides)) == 712
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("images", "labels"):
+        (tmp_path / name).mkdir()
+    Image.new("RGB", (3, 2)).save(tmp_path / "images" / "a.jpg")
+    Image.fromarray(np.array([[0, 1, 2], [7, 255, 1]], np.uint8)).save(
+        tmp_path / "labels" / "a.png"
+    )
+    (tmp_path / "train.txt").write_text("a")
+    return tmp_path
+
+
+def test_a_data_set_gets_what_the_recipe_says(root):
+    config = DataConfig(
+        root=str(root),
+        classes=("x", "y"),
+        label_map={255: 1},
+        reduce_zero_label=True,
+        ignore_index=7,
+    )
+    dataset = build_dataset(config, "train")
+    assert isinstance(dataset, FolderDataset)
+    assert dataset.split == "train"
+    assert dataset[0].labels.tolist() == [[255, 0, 1], [255, 0, 0]]
+
+
+def test_the_recipes_classes_come_before_others(root):
+    config = DataConfig(root=str(root))
+    assert build_dataset(config, None).classes is None
+    assert build_dataset(config, None, ["a", "b"]).classes == ("a", "b")
+    named = DataConfig(root=str(root), classes=("x", "y"))
+    assert build_dataset(named, None, ["a", "b"]).classes == ("x", "y")
+
+
+def test_what_cannot_be_opened_is_said(root):
+    with pytest.raises(ValueError, match=r"--data: nothing; give the folder of the data"):
+        build_dataset(DataConfig(), "train")
+    with pytest.raises(ValueError, match=f"data.name: 'ade'; .*give one of {', '.join(DATASETS)}"):
+        build_dataset(DataConfig(name="ade", root=str(root)), "train")
