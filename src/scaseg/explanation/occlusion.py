@@ -86,15 +86,9 @@ def occlusion(
     # images are evidence, one against another; with a single one its decisions have to do
     table = np.stack([own.mean(0) for own in drops]) if len(drops) > 1 else drops[0]
     pointed, random, removed = table.T
-    return Occlusion(
-        pointed=Mean.of(pointed),
-        random=Mean.of(random),
-        difference=Mean.of(pointed - random),
-        removed=Mean.of(removed),
-        mass=mass,
-        decisions=sum(map(len, drops)),
-        images=len(drops),
-    )
+    values = (pointed, random, pointed - random, removed)
+    means = dict(zip(Occlusion.LABELS, map(Mean.of, values), strict=True))
+    return Occlusion(**means, mass=mass, decisions=sum(map(len, drops)), images=len(drops))
 
 
 def _drops(

@@ -63,10 +63,10 @@ class Inputs:
         """Replace the folder of a dataset by the one of its images."""
         for images, labels in DATASETS:
             if all(os.path.isdir(os.path.join(argument, part)) for part in (images, labels)):
-                for place in (argument, os.path.join(argument, labels)):
-                    if os.path.realpath(place) == os.path.realpath(out):
-                        problem = f"{out} belongs to the dataset {argument} itself"
-                        raise UserError("--out", problem, "give another folder")
+                places = (argument, os.path.join(argument, labels))
+                if os.path.realpath(out) in map(os.path.realpath, places):
+                    problem = f"{out} belongs to the dataset {argument} itself"
+                    raise UserError("--out", problem, "give another folder")
                 self.notes.append(
                     f"{argument} is a dataset: the images in {images}/ are predicted, the label "
                     f"maps in {labels}/ are not"

@@ -37,6 +37,7 @@ OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
 RECORD = ".scaseg.json"
+REPLACE = "use --overwrite or another folder"
 UNFINISHED = "replacing"  # in the record while all results of another model are being replaced
 
 
@@ -68,6 +69,7 @@ class Outputs:
         inputs are iterated again to name the first of two that collide: of a million names this
         holds a number each.
         """
+        go_on = "use --skip-existing to continue, --overwrite to replace it, or another folder"
         to_do = existing = 0
         taken: set[int] = set()
         for file in inputs:
@@ -86,11 +88,7 @@ class Outputs:
             to_do, existing = to_do + (not is_there), existing + is_there
             for path in () if overwrite or skip_existing else paths:
                 if path.exists():
-                    remedy = (
-                        "use --skip-existing to continue, --overwrite to replace it, or another "
-                        "folder"
-                    )
-                    raise UserError(path, "exists already", remedy)
+                    raise UserError(path, "exists already", go_on)
         return to_do, existing
 
     def _taken_names(self, file: InputFile) -> list[PurePath]:
@@ -133,8 +131,8 @@ class Outputs:
     ) -> Iterator[Callable[[Tensor], None]]:
         """Write NAME.npz some rows at a time: `scores` (H, W, classes) float16, `classes`.
 
-        Yields a function for the next rows, (classes, rows, W). They come first in the file,
-        because rows are what comes: probabilities of any image in bounded memory.
+        Yields a function that takes the next rows, (classes, rows, W). In the file rows are the
+        first axis, because rows are what comes: probabilities of any image in bounded memory.
         """
         path = self.path(file.name, SCORES)
         header = {"descr": "<f2", "fortran_order": False, "shape": (*size, len(classes))}
@@ -185,11 +183,11 @@ class Provenance:
         names = {hash(name) for name in replaced or ()}
         for path in self.folder.rglob(f"[!.]*{LABELS}"):
             if replaced is None:
-                raise self._refusal(differs)
+                raise UserError("--out", differs, REPLACE)
             result = path.relative_to(self.folder)
             if hash(result.with_suffix("")) not in names:
-                problem = f"{self.folder} holds {differs}, and {result} would stay"
-                raise UserError("--out", problem, "give all of its images, or another folder")
+                remedy = "give all of its images, or another folder"
+                raise UserError("--out", f"{differs}, and {result} would stay", remedy)
         self._replacement = self.record | ({} if replaced is None else {UNFINISHED: True})
 
     def begin(self) -> None:
@@ -200,7 +198,7 @@ class Provenance:
         else:
             self._create()
             if (differs := self._difference()) is not None:  # another run was faster
-                raise self._refusal(differs)
+                raise UserError("--out", differs, REPLACE)
         self.begun = True
 
     def finish(self) -> None:
@@ -223,12 +221,8 @@ class Provenance:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _refusal(self, differs: str) -> UserError:
-        problem = f"{self.folder} holds {differs}"
-        return UserError("--out", problem, "use --overwrite or another folder")
-
     def _difference(self) -> str | None:
-        """How the results in the folder differ from those of this run; None: not at all."""
+        """Say how the results in the folder differ from those of this run; None: not at all."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -238,14 +232,15 @@ class Provenance:
         if not isinstance(found, dict):
             remedy = "remove it, or give another folder"
             raise UserError(self.path, "not a record of predict", remedy)
+        holds = f"{self.folder} holds results"
         if found.get(UNFINISHED):
-            return "results of several models, of a run with --overwrite that was cut off"
+            return f"{holds} of several models, of a run with --overwrite that was cut off"
         if found.get("model") != self.record["model"]:
-            return "results of another model"
+            return f"{holds} of another model"
         for name in self.record | found:
             before, now = (_option(name, record.get(name)) for record in (found, self.record))
             if before != now:
-                return f"results made {before}, and this run is {now}"
+                return f"{holds} made {before}, and this run is {now}"
         return None
 
 

@@ -248,8 +248,6 @@ def _check_memory(
     needed = PASS_BYTES * resized[0] * resized[1]
     free = system.available_memory(next(model.parameters()).device)
     if free is not None and needed > free:
-        taken, there = system.in_words(needed), system.in_words(free)
-        problem = (
-            f"{size[1]} x {size[0]} pixels take about {taken} in one pass, and {there} are free"
-        )
+        takes = f"{size[1]} x {size[0]} pixels take about {system.in_words(needed)} in one pass"
+        problem = f"{takes}, and {system.in_words(free)} are free"
         raise UserError(file.path, problem, "use --window 512")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
     """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes."""
     channels, name = model.config.in_channels, "image"
-    pixels: Any = image
+    pixels: NDArray[np.uint8] = image  # type: ignore[assignment]  # checked below
     if isinstance(image, (str, Path)):
         pixels, name = read_image(image), str(image)
     elif isinstance(image, Image.Image):
@@ -44,8 +43,7 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
     if pixels.shape[2] != channels:
         want = f"{channels}: an array (H, W, {channels}), a tensor ({channels}, H, W)"
         raise UserError(name, f"{pixels.shape[2]} channels", f"the model takes {want}")
-    checked: NDArray[np.uint8] = pixels
-    return checked
+    return pixels
 
 
 def as_tensor(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
