@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePath
 
 import pytest
+import torch
 from PIL import Image
 
 from scaseg.data.decode.image import read_labels
-from scaseg.inference.inputs import Inputs
+from scaseg.inference.inputs import InputFile, Inputs
+from scaseg.inference.outputs import Outputs
 from scaseg.io.atomic import LEFTOVER
 from tests.inference.command import predict, refused, written
 from tests.inference.models import picture
@@ -116,6 +119,16 @@ def test_a_full_disk_leaves_no_torn_file(photos, model, tmp_path, capsys, monkey
     assert "No space left on device" in capsys.readouterr().err
     assert not (out / "a" / "two.png").exists()
     assert not [name for name in written(out) if LEFTOVER in name]
+
+
+def test_probabilities_that_are_cut_off_leave_no_file(tmp_path):
+    file = InputFile(tmp_path / "a.jpg", PurePath("a"))
+    scores = Outputs(tmp_path).open_scores(("sky", "road"), file, (4, 3))
+    with suppress(KeyboardInterrupt), scores as write:
+        write(torch.zeros(2, 2, 3))
+        assert written(tmp_path)
+        raise KeyboardInterrupt
+    assert written(tmp_path) == []
 
 
 def test_leftovers_of_a_killed_run_are_cleared(photos, model, tmp_path):

@@ -171,8 +171,6 @@ def predict_folder(
             raise
         raise not_writable(out, fault).within("--out") from fault
     except (RuntimeError, MemoryError) as fault:
-        if isinstance(fault, WorkError):
-            raise
         problem, remedy = str(fault).partition("\n")[0], ""
         if isinstance(fault, MemoryError) or "memory" in problem:
             problem = "out of memory"
