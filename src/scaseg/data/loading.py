@@ -43,9 +43,9 @@ class RamCache:
         pixels = sum(math.prod(dataset.size(index)) for index in chosen)
         needed = 7 * pixels / max(1, len(chosen)) * len(dataset)
         if room is not None and needed > 0.8 * room:
-            sizes = f"about {needed / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are free"
-            remedy = "use disk or none"
-            raise UserError("data.cache", f"ram: the decoded images take {sizes}", remedy)
+            need, free = f"{needed / 2**30:.1f}", f"{room / 2**30:.1f}"
+            what = f"ram: the decoded images take about {need} GiB and {free} GiB are free"
+            raise UserError("data.cache", what, "use disk or none")
         with ThreadPoolExecutor(4) as pool:
             self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
 
