@@ -130,16 +130,14 @@ def _class_pixels(
     train: SegmentationDataset, folder: Path | None, counted: Pixels | None
 ) -> tuple[int, ...]:
     """Count the labelled pixels of each class, or read what this run has counted before."""
-    known = None if folder is None else folder / PIXELS
-    if known is not None and known.is_file():
-        with suppress(ValueError, KeyError, TypeError):  # torn or foreign: counted again
-            pixels = json.loads(known.read_text(encoding="utf-8"))["pixels"]
-            classes = len(train.classes) if train.classes is not None else len(pixels)
-            if len(pixels) == classes and all(type(count) is int for count in pixels):
+    if folder is not None:
+        # not there, torn or foreign: counted again
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            pixels = json.loads((folder / PIXELS).read_text(encoding="utf-8"))["pixels"]
+            classes = pixels if train.classes is None else train.classes
+            if len(pixels) == len(classes) and all(type(count) is int for count in pixels):
                 return tuple(pixels)
-    if counted is not None:
-        return counted[0]
-    return count_pixels(train)
+    return count_pixels(train) if counted is None else counted[0]
 
 
 def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) -> Samples:

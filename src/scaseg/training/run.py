@@ -117,7 +117,14 @@ def train(
     """
     folder = None if out is None or fast_dev_run else Path(out)
     if resume:
-        run = _recipe_to_resume(run, folder, overrides or {}, fresh=overwrite or fast_dev_run)
+        if overwrite or fast_dev_run or isinstance(run, (str, Path)):
+            raise UserError("--resume", "comes with --out alone", "the rest is in the run folder")
+        for key in sorted(set(overrides or ()) - MOVABLE):
+            raise UserError(f"--{key}", "cannot change in a run that is resumed", "leave it out")
+        if folder is None or not (folder / RECIPE).is_file():
+            problem = f"{folder} has no run ({RECIPE})"
+            raise UserError("--resume", problem, "start it without --resume")
+        run = folder / RECIPE if run is None else run
     if not isinstance(run, RunConfig):
         texts = {
             key: value if isinstance(value, str) else json.dumps(value)
@@ -129,8 +136,13 @@ def train(
     if transforms is None:
         transforms = build_transforms(run.augment)
     own = folder if is_rank_zero() else None  # that this process writes into
-    if not is_rank_zero() or (quiet and log is None):
-        log = _discard
+
+    def report(line: str) -> None:  # a function: EMA copies the module that holds it
+        if is_rank_zero() and log is not None:
+            log(line)
+        elif is_rank_zero() and not quiet:
+            print(line, file=sys.stderr)
+
     try:
         with nullcontext() if own is None else folder_lock(own):
             if own is not None and not resume:
@@ -143,7 +155,7 @@ def train(
                 overwrite=overwrite,
                 fast_dev_run=fast_dev_run,
                 quiet=quiet or not is_rank_zero(),
-                log=log or _to_stderr,
+                log=report,
             )
     except WorkError as error:
         with suppress(OSError):  # a full disk must not hide what went wrong
@@ -155,7 +167,8 @@ def train(
         raise
     except (KeyboardInterrupt, TerminatedError):
         if own is not None and has_state(own / LAST):
-            _to_stderr(f"saved; continue with: scaseg train --resume --out {own}")
+            line = f"saved; continue with: scaseg train --resume --out {own}"
+            print(line, file=sys.stderr)
         raise
 
 
@@ -264,25 +277,6 @@ def _train(
     return Result(model.eval(), table.rows, best.epoch if best else None, folder)
 
 
-def _recipe_to_resume(
-    run: RunConfig | str | Path | None,
-    folder: Path | None,
-    overrides: Mapping[str, Any],
-    *,
-    fresh: bool,
-) -> RunConfig | Path:
-    """Return the run that a folder holds; UserError where something would change it halfway."""
-    if fresh or isinstance(run, (str, Path)):
-        raise UserError("--resume", "comes with --out alone", "the rest is in the run folder")
-    for key in overrides:
-        if key not in MOVABLE:
-            raise UserError(f"--{key}", "cannot change in a run that is resumed", "leave it out")
-    if folder is None or not (folder / RECIPE).is_file():
-        problem = f"{folder} has no run ({RECIPE})"
-        raise UserError("--resume", problem, "start it without --resume")
-    return folder / RECIPE if run is None else run
-
-
 def _finished(folder: Path) -> Result:
     """The result of a run that is over, from its folder."""
     model, rows = load_model(folder / MODEL), read_rows(folder / METRICS, columns=COLUMNS)
@@ -307,11 +301,3 @@ def _finish(
     model.save_pretrained(folder / MODEL)
     if rows:
         save_figure(curve_figure(rows), folder / CURVE)
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _discard(line: str) -> None:
-    pass

@@ -96,9 +96,8 @@ def record_session(folder: Path) -> None:
         remove_leftovers(place)
     path = folder / ENVIRONMENT
     sessions = []
-    if path.is_file():
-        with suppress(ValueError, KeyError, TypeError):  # torn or foreign: started anew
-            sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
+    with suppress(OSError, ValueError, KeyError, TypeError):  # new, torn or foreign: started anew
+        sessions = [*json.loads(path.read_text(encoding="utf-8"))["sessions"]]
     session = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
