@@ -53,11 +53,11 @@ def _locked(folder: Path) -> int:
     """Open and lock the file, and write into it who has it."""
     path = folder / LOCK
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             if not _take(file):
-                owner = os.pread(file, 400, 0) if hasattr(os, "pread") else os.read(file, 400)
-                raise _in_use(folder, owner.decode(errors="replace").strip() or "unknown")
+                owner = os.read(file, 400).decode(errors="replace").strip()
+                raise _in_use(folder, owner or "unknown")
             # the last holder may have removed the file between our opening and our locking it
             if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
                 with suppress(OSError):  # a full disk: locked all the same

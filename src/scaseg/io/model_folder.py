@@ -29,9 +29,10 @@ def find_model(path: str | Path | None) -> Path:
     if path is None:
         return BUILTIN / USUAL
     name, path = os.fspath(path), Path(path)
+    is_builtin = name in builtin_models()
     try:
         if not path.is_dir():
-            if name in builtin_models():
+            if is_builtin:
                 return BUILTIN / name
             raise _unknown(name)
         for place in (path, path / MODEL, path / BEST):
@@ -43,7 +44,7 @@ def find_model(path: str | Path | None) -> Path:
             raise UserError(path, "this run has no model yet", "continue it with --resume")
     except OSError as error:  # a name too long, a folder that may not be looked into
         raise UserError.cannot_be("read", path, error, "give another folder") from error
-    if name in builtin_models():
+    if is_builtin:
         problem = f"has no {CONFIG}, and hides the built-in model of its name"
         instead = "a command without --model takes the built-in one"
         raise UserError(path, problem, f"rename it, or work in another folder ({instead})")

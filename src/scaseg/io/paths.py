@@ -12,13 +12,8 @@ from scaseg.io.atomic import temporary_beside
 
 MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
 
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+_KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -40,8 +35,7 @@ def _escaped(sign: str) -> str:
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a file of bytes; UserError where it is something else: a pipe would wait for ever."""
     try:
-        mode = os.stat(path).st_mode
-        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), None)
+        kind = _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
         if kind is None:
             return open(path, "rb")
     except FileNotFoundError as error:

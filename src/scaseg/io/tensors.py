@@ -72,8 +72,7 @@ def read_tensors(
 def read_shapes(path: Path, *, remedy: str = "") -> dict[str, tuple[int, ...]]:
     """The name and shape of every tensor of a file, without reading them."""
     with _opened(path, remedy) as file:
-        names = list(file.keys())
-        return {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from scaseg.config.run import DataConfig
@@ -37,11 +38,12 @@ def unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | Non
     classes have only numbers.
     """
     root, trained, own = dataset.root, trained_on(model), model.config.classes
-    if dataset.classes is not None or root is None:
-        return None
-    if trained is not None and Path(trained).absolute() == root.absolute():
-        return None
-    if own == tuple(f"class {index}" for index in range(len(own))):
+    if (
+        dataset.classes is not None
+        or root is None
+        or (trained is not None and Path(trained).absolute() == root.absolute())
+        or own == tuple(f"class {index}" for index in range(len(own)))
+    ):
         return None
     names = ", ".join(own if len(own) <= MOST_NAMES else (*own[:MOST_NAMES], "..."))
     return f"{root} names no classes: its labels 0 to {len(own) - 1} are taken for {names}"
@@ -53,8 +55,8 @@ def check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
     if theirs is None:
         dataset.classes = own
     elif theirs != own:
-        pairs = zip([*own, *("",) * len(theirs)], [*theirs, *("",) * len(own)], strict=False)
-        index, (mine, other) = next((i, pair) for i, pair in enumerate(pairs) if len(set(pair)) > 1)
+        pairs = enumerate(zip_longest(own, theirs, fillvalue=""))
+        index, (mine, other) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
         counts = f"{len(theirs)} and {len(own)} classes"
         plain = (  # the values on disk are the classes, so that a label map can name them
             isinstance(dataset, PairedDataset)

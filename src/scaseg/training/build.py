@@ -122,21 +122,16 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     # each process on the device that it will train on
     place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
     model.to(place)
-    deviations: list[float] = []
-
-    def measure(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        deviations.append(float(output.float().std()))
-
     try:
         batch = collate([examples[0, index] for index in chosen])
         with evaluating(model):
+            x, _ = model.features(batch.images.to(place), batch.sizes.to(place))
             for layer in (model.head.fc6, model.head.fc7):
                 assert isinstance(layer, nn.Conv2d)
-                handle = layer.register_forward_hook(measure)
-                model(batch.images.to(place), batch.sizes.to(place))
-                handle.remove()
-                if 0 < deviations[-1] < float("inf"):
-                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / deviations[-1]
+                deviation = float(layer(x).float().std())
+                if 0 < deviation < float("inf"):
+                    layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / deviation
+                x = torch.relu(layer(x))
     except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise WorkError("calibrating the head", problem, "use smaller images") from error
