@@ -151,3 +151,19 @@ def test_a_power_of_zero_is_constant():
 def test_the_rate_rises_first():
     rates = [poly_factor(step, 100, power=0, warmup=4) for step in range(6)]
     assert rates == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypatch):
+    """On in training, where crops have one size; off while validating, and on again."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # and put back at the end
+    seen = []
+    for name in ("training_step", "validation_step"):
+        step = getattr(SegmentationModule, name)
+
+        def remember(self, *arguments, name=name, step=step):
+            seen.append((name, torch.backends.cudnn.benchmark))
+            return step(self, *arguments)
+
+        monkeypatch.setattr(SegmentationModule, name, remember)
+    train(settings(scenes, data__val="auto", augment__crop="[24, 24]"), None, quiet=True)
+    assert set(seen) == {("training_step", True), ("validation_step", False)}
