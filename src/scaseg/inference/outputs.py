@@ -192,13 +192,20 @@ class Provenance:
 
     def begin(self) -> None:
         """Let the record appear, before the first result does."""
+        made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._replacement is not None:
-            write_json(self.path, self._replacement)
-        else:
-            self._create()
-            if (differs := self._difference()) is not None:  # another run was faster
-                raise UserError("--out", differs, REPLACE)
+        try:
+            if self._replacement is not None:
+                write_json(self.path, self._replacement)
+            else:
+                self._create()
+        except OSError:  # a full disk: no empty folder stays behind
+            with suppress(OSError):  # another process writes there
+                for place in made:
+                    place.rmdir()
+            raise
+        if self._replacement is None and (differs := self._difference()) is not None:
+            raise UserError("--out", differs, REPLACE)  # another run was faster
         self.begun = True
 
     def finish(self) -> None:
