@@ -123,7 +123,7 @@ def test_a_model_is_judged_on_its_own_fold(scenes, tmp_path, capsys):
           "--data.fold", "2"])  # fmt: skip
     moved = scenes.rename(tmp_path / "moved")
     main(["evaluate", "--model", run, "--data", str(moved), "--split", "test", "--device", "cpu"])
-    assert "4 photographs: fold 2 of 3" in capsys.readouterr().err
+    assert "4 images: fold 2 of 3" in capsys.readouterr().err
 
 
 @needs(STANFORD)

@@ -49,7 +49,7 @@ def test_a_person_trains_and_evaluates(scenes, tmp_path, capsys):
     assert f"next:  scaseg evaluate --model {out} --data {scenes}" in printed.out
     main(["evaluate", "--model", str(out), "--device", "cpu", "--workers", "0"])
     printed = capsys.readouterr()
-    assert "5 photographs: the split test" in printed.err
+    assert "5 images: the split test" in printed.err
     assert [line.split()[0] for line in printed.out.splitlines()[1:4]] == list(CLASSES)
     assert "PPA/aAcc" in printed.out
     main(["train", "--resume", "--out", str(out)])  # finished: says what it came to, again

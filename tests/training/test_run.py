@@ -302,9 +302,9 @@ def test_from_python_as_by_command(scenes, tmp_path, capsys):
         tmp_path / "run", split="val", overrides={"machine.device": "cpu"}, out=tmp_path / "out"
     )
     assert found.to_dict()["mIoU"] == pytest.approx(result.rows[0]["mIoU"])
-    assert "8 photographs: the split val" in capsys.readouterr().err
+    assert "8 images: the split val" in capsys.readouterr().err
     assert (tmp_path / "out" / "confusion.csv").is_file()
-    with pytest.raises(scaseg.errors.UserError, match="overrides: come with a recipe"):
+    with pytest.raises(scaseg.errors.UserError, match="overrides: given with a RunConfig"):
         train(settings(scenes), None, overrides={"training.epochs": 2})
     with pytest.raises(ValueError, match=r"--training\.epochs: cannot change in a run"):
         train(None, tmp_path / "run", resume=True, overrides={"training.epochs": 2})

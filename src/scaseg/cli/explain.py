@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +111,8 @@ def _compare(options: argparse.Namespace, kind: str) -> list[str]:
 
 def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:
     """Open the split to search, its labels read as in the model's training."""
+    from dataclasses import replace  # not above: `scaseg --help` would wait for it
+
     from scaseg.data.splits import evaluation_split
     from scaseg.models.labels import check_classes, data_config, trained_on
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import platform
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +46,9 @@ def temporary_beside(path: Path) -> Path:
     """Name a file that nobody else writes, in the folder of `path`."""
     # not mkstemp: its files are for nobody else's eyes, and colleagues read each other's runs
     # .part: torch.save refuses a name that ends before its first dot
-    name = f"{LEFTOVER}{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.part"
+    import platform  # not above: `scaseg --help` would wait for it
+
+    name = f"{LEFTOVER}{platform.node()}-{os.getpid()}-{os.urandom(4).hex()}.part"
     return path.parent / name
 
 

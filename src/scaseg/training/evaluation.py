@@ -99,7 +99,7 @@ def evaluate(
         machine, check = machine or run.machine, check or run.data.check
         choose_accelerator(machine)
         dataset, description = evaluation_split(run.data, split, trained_on=trained_on(model))
-        notes.append(f"{len(dataset)} photographs: {description}")
+        notes.append(f"{len(dataset)} images: {description}")
     if (note := unnamed_classes(model, dataset)) is not None:
         notes.append(f"note: {note}")
     # an `out` that cannot be written is refused now, not after the work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -126,13 +125,9 @@ def train(
             raise UserError("--resume", problem, "start it without --resume")
         run = folder / RECIPE if run is None else run
     if not isinstance(run, RunConfig):
-        texts = {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in (overrides or {}).items()
-        }
-        run = load_recipe(run, texts)
+        run = load_recipe(run, overrides)
     elif overrides:
-        raise UserError("overrides", "come with a recipe", "use dataclasses.replace instead")
+        raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
     if transforms is None:
         transforms = build_transforms(run.augment)
     own = folder if is_rank_zero() else None  # that this process writes into
