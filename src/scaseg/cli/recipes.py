@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,12 +36,14 @@ def _recipes(options: argparse.Namespace) -> None:
     if options.name is None:
         if options.copy is not None:
             raise UserError("--copy", "no recipe named", "give NAME --copy FILE")
+        width = max(shutil.get_terminal_size().columns - 4, 20)
         for name in names:
             text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
             summary = " ".join(
                 text.partition("\n# scaseg ")[0].replace("\n#", "").lstrip("# ").split()
             )
-            print(f"{name}\n    {summary.partition('. ')[0].removesuffix('.')}")
+            first = summary.partition(". ")[0].removesuffix(".")
+            print(name, textwrap.indent(textwrap.fill(first, width), "    "), sep="\n")
         return
     if options.name not in names:
         raise UserError.choice("NAME", options.name, names)
