@@ -6,7 +6,7 @@ import time
 import pytest
 
 import scaseg
-from scaseg.cli import main
+from scaseg.cli import COMMANDS, build_parser, main
 
 
 def run(*arguments):
@@ -49,6 +49,11 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):
     assert printed.out == ""
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 1
+
+
+def test_only_the_called_command_is_built():
+    assert list(build_parser("bench").commands()) == ["bench"]
+    assert tuple(build_parser("frob").commands()) == COMMANDS
 
 
 def test_bench_measures_everything_side_by_side(capsys):

@@ -47,8 +47,7 @@ class Job(NamedTuple):
     def configure(self, run: RunConfig) -> RunConfig:
         """The same run with this job's context, seed and fold; nothing else differs."""
         context, options = parse_variant(self.variant)
-        if context == run.model.context:  # the recipe's options belong to the recipe's context
-            options = {**run.model.context_options, **options}
+        options = {**run.model.context_options, **options}  # a context ignores those of others
         return replace(
             run,
             data=replace(run.data, fold=self.fold),

@@ -42,8 +42,6 @@ def load_recipe(
     if not overrides:
         return run
     plain = asdict(run)
-    if overrides.get("model.context", run.model.context) != run.model.context:
-        plain["model"]["context_options"] = {}  # they belong to the recipe's own context
     for key, value in overrides.items():
         text = value if isinstance(value, str) else json.dumps(value)
         try:
