@@ -94,7 +94,7 @@ def test_values_are_renamed(root, text, capsys):
     data("check", root, "--data.label_map", text, "--json")  # as the advice says it
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
     assert exit_code("check", root, "--training.lr", "1") == 2
-    assert "--training.lr: not an option of check" in capsys.readouterr().err
+    assert "--training.lr: not an option of this command" in capsys.readouterr().err
     data("check", root, "--label-map", "{255: 2, 0: 1}", "--reduce-zero-label", "--json")
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
 

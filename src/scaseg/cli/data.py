@@ -10,15 +10,13 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from scaseg.cli.options import add_max_pixels
+from scaseg.cli import data_look
+from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, positive
-from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
-DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
-CHECK_KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
 SHOWN = 20  # problems that `prepare` lists
 
 
@@ -34,6 +32,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     _add_list(commands.add_parser)
     _add_check(commands.add_parser)
     _add_prepare(commands.add_parser)
+    data_look.add_command(commands.add_parser)
 
 
 def _add_list(add: Callable[..., Parser]) -> None:
@@ -56,24 +55,8 @@ def _add_check(add: Callable[..., Parser]) -> None:
         "or warnings only; 1: errors, with which training would fail or be wrong.",
         epilog="example: scaseg data check masks --label-map '{255: 1}'",
     )
+    add_dataset(parser)
     option = parser.add_argument
-    option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
-    option("--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (folder)")
-    option(
-        "--label-map",
-        metavar="MAP",
-        help="values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
-        "calls it --data.label_map, and so with the other options)",
-    )
-    option(
-        "--reduce-zero-label",
-        action="store_const",
-        const="true",
-        help="0 is unlabelled, and every other class one less",
-    )
-    option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
-    option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
-    add_max_pixels(parser)
     option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
     option("--json", action="store_true", help="print JSON and nothing else")
     option("--quiet", action="store_true", help="print problems and nothing else, no progress")
@@ -107,43 +90,31 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
 def _list(options: argparse.Namespace) -> None:
     forms = {name: dataset.__doc__.split("\n")[0] for name, dataset in DATASETS.items()}
     if options.json:
-        _print(json.dumps(forms, indent=2))
+        print_text(json.dumps(forms, indent=2))
         return
     indent = max(map(len, forms)) + 2
     width = shutil.get_terminal_size().columns
     for name, form in forms.items():
         lines = textwrap.wrap(form.rstrip("."), max(width - indent, 20))
-        _print(f"{name:{indent}}" + f"\n{'':{indent}}".join(lines))
+        print_text(f"{name:{indent}}" + f"\n{'':{indent}}".join(lines))
 
 
 def _check(options: argparse.Namespace) -> None:
-    from scaseg.config.recipe import load_recipe
     from scaseg.data.validation.check import check_data
     from scaseg.data.validation.report import render
     from scaseg.progress import progress_bar
 
-    for key in options.config_keys:  # as the report's advice names the options
-        if key not in CHECK_KEYS.values():
-            known = ", ".join(f"--{known}" for known in CHECK_KEYS.values())
-            raise UserError(f"--{key}", "not an option of check", f"give {known}")
-    with typed_options(options, CHECK_KEYS):
-        data = load_recipe(None, read_overrides(options, CHECK_KEYS)).data
-    if data.is_generated:
-        raise UserError("--name", f"{data.name} is generated", "there are no files to check")
+    dataset, settings = read_dataset(options)
     with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
         report = check_data(
-            DATASETS[data.name],
-            options.folder,
-            workers=options.workers,
-            progress=progress,
-            **{name: getattr(data, name) for name in DATASET_OPTIONS},
+            dataset, options.folder, workers=options.workers, progress=progress, **settings
         )
     if options.json:
-        _print(json.dumps(report.to_dict(), indent=2))
+        print_text(json.dumps(report.to_dict(), indent=2))
     else:
         width = shutil.get_terminal_size().columns
         encoding = sys.stdout.encoding or "ascii"
-        _print(render(report, width=width, encoding=encoding, findings_only=options.quiet))
+        print_text(render(report, width=width, encoding=encoding, findings_only=options.quiet))
     if report.errors:
         sys.exit(1)
 
@@ -172,7 +143,7 @@ def _prepare(options: argparse.Namespace) -> None:
     except IncompleteError as error:
         rest = len(error.problems) - SHOWN
         more = [f"and {rest} more"] if rest > 0 else []
-        _print("\n".join([*map(str, error.problems[:SHOWN]), *more]))
+        print_text("\n".join([*map(str, error.problems[:SHOWN]), *more]))
         raise
     except OSError as error:  # a full disk, a folder that may not be written to
         if not destination.exists():
@@ -181,19 +152,4 @@ def _prepare(options: argparse.Namespace) -> None:
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
         done = f"{written.copied} pairs written, {written.skipped} were there"
-        _print(f"{destination}: {counts}; {done}")
-
-
-def _print(text: str) -> None:
-    """Print what the terminal can show: file names may hold anything."""
-    if text:
-        encoding = sys.stdout.encoding or "ascii"
-        print(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def _names(text: str) -> str:
-    """Turn names separated by commas into the list that a recipe would have."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise UserError("", repr(text), "give names separated by commas")
-    return json.dumps(names)
+        print_text(f"{destination}: {counts}; {done}")

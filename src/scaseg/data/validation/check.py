@@ -42,15 +42,24 @@ class Part(NamedTuple):
     data: PairedDataset
 
 
-def check_data(
+class Reading(NamedTuple):
+    """All files of a dataset, read once: the pairs of each split, and each pair's check."""
+
+    dataset: PairedDataset
+    splits: dict[str, list[FilePair]]
+    problems: list[UserError]  # files that are missing
+    checks: list[SampleCheck]
+
+
+def read_data(
     dataset_class: type[PairedDataset],
     root: str | Path,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Report:
-    """Read every photograph and label map of all splits once, and report all that is wrong.
+) -> Reading:
+    """Read every photograph and label map of all splits once.
 
     workers: threads; None: by the number of cores. progress: called with (done, total) after each
     pair. options: of `PairedDataset`. UserError if the folder is no such dataset at all.
@@ -72,6 +81,18 @@ def check_data(
         missing += everything.problems
     pairs = list(chain(*splits.values()))
     checks = check_pairs(everything, pairs, workers=workers, progress=progress)
+    return Reading(everything, splits, missing, checks)
+
+
+def check_data(dataset_class: type[PairedDataset], root: str | Path, **options: Any) -> Report:
+    """Read every photograph and label map once (`read_data`), and report all that is wrong."""
+    return report_on(read_data(dataset_class, root, **options))
+
+
+def report_on(reading: Reading) -> Report:
+    """Report all that is wrong with data that were read."""
+    everything, splits, missing, checks = reading
+    root, pairs = everything.root, list(chain(*splits.values()))
     in_train = _statistics_of(splits.get("train") or pairs, checks)
     pixels = sum_pixels(_statistics_of(pairs, checks), everything.classes)
     names = everything.classes or tuple(f"class {index}" for index in range(len(pixels)))

@@ -57,12 +57,12 @@ class Report:
                     "remedy": kind[0].remedy,
                     "places": [{"place": one.place, "detail": one.detail} for one in kind],
                 }
-                for kind in _by_kind(findings)
+                for kind in findings_by_kind(findings)
             ]
         return plain
 
 
-def _by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
+def findings_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
     """Group findings of one kind, in the order in which kinds appear."""
     kinds: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
@@ -76,7 +76,10 @@ def render(
     """Format a report for a terminal of this width and encoding."""
     width = max(40, min(width, WIDEST))
     parts = [] if findings_only else [_overview(report), _chart(report, width, encoding)]
-    parts += [_kind(kind, width) for kind in _by_kind(report.errors) + _by_kind(report.warnings)]
+    parts += [
+        _kind(kind, width)
+        for kind in findings_by_kind(report.errors) + findings_by_kind(report.warnings)
+    ]
     if not findings_only:
         errors = _plural(len(report.errors), "error") if report.errors else "No errors"
         counts = f"{errors}, {_plural(len(report.warnings), 'warning')}."

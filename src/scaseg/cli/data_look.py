@@ -1,0 +1,54 @@
+"""scaseg data look."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from scaseg.cli.data_options import add_dataset, print_text, read_dataset
+from scaseg.cli.parser import Parser, positive
+from scaseg.errors import UserError
+from scaseg.io.paths import check_file
+
+
+def add_command(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "look",
+        help="write a page of photographs with their labels over them",
+        description="Write one HTML file to look at before training: photographs with their labels "
+        "over them, some for every problem that `scaseg data check` finds and for every class. It "
+        "opens in any browser, without a server or a network.",
+        epilog="example: scaseg data look photos --out photos.html",
+    )
+    add_dataset(parser)
+    option = parser.add_argument
+    option("--out", type=Path, default=Path("data.html"), metavar="FILE", help="(%(default)s)")
+    option("--overwrite", action="store_true", help="replace a page that is there")
+    option("--per-class", type=positive, default=6, metavar="N", help="photographs a class (6)")
+    option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
+    option("--quiet", action="store_true", help="print nothing, no progress")
+    parser.set_defaults(run=_look)
+
+
+def _look(options: argparse.Namespace) -> None:
+    from scaseg.data.validation.check import read_data, report_on
+    from scaseg.io.atomic import write_text
+    from scaseg.plots.data_page import check_page, is_page
+    from scaseg.progress import progress_bar
+
+    out: Path = options.out
+    check_file("--out", out, overwrite=options.overwrite)
+    if out.exists() and not is_page(out):
+        raise UserError("--out", f"{out} is no page by `scaseg data look`", "give another name")
+    dataset, settings = read_dataset(options)
+    with progress_bar("reading", shown=not options.quiet) as progress:
+        reading = read_data(
+            dataset, options.folder, workers=options.workers, progress=progress, **settings
+        )
+    report = report_on(reading)
+    write_text(out, check_page(reading, report, per_class=options.per_class))
+    if not options.quiet:
+        found = f"{len(report.errors)} errors and {len(report.warnings)} warnings shown"
+        print_text(f"{out}: {len(report.classes)} classes, {found}; open it in a browser")

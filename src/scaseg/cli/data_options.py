@@ -1,0 +1,71 @@
+"""The dataset of `scaseg data check`, `look` and `fix`: its folder, and how its labels are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from scaseg.cli.options import add_max_pixels
+from scaseg.cli.parser import Parser
+from scaseg.cli.settings import read_overrides, typed_options
+from scaseg.errors import UserError
+from scaseg.registry import DATASETS
+
+DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
+KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
+
+
+def add_dataset(parser: Parser) -> None:
+    """DIR, --name, --label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels."""
+    option = parser.add_argument
+    option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
+    option("--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (folder)")
+    option(
+        "--label-map",
+        metavar="MAP",
+        help="values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
+        "calls it --data.label_map, and so with the other options)",
+    )
+    option(
+        "--reduce-zero-label",
+        action="store_const",
+        const="true",
+        help="0 is unlabelled, and every other class one less",
+    )
+    option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
+    option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
+    add_max_pixels(parser)
+    parser.set_defaults(takes_keys=True)
+
+
+def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return the class of the dataset and its options; UserError names what is no option."""
+    from scaseg.config.recipe import load_recipe
+
+    for key in options.config_keys:  # as the report's advice names the options
+        if key not in KEYS.values():
+            known = ", ".join(f"--{known}" for known in KEYS.values())
+            raise UserError(f"--{key}", "not an option of this command", f"give {known}")
+    with typed_options(options, KEYS):
+        data = load_recipe(None, read_overrides(options, KEYS)).data
+    if data.is_generated:
+        raise UserError("--name", f"{data.name} is generated", "there are no files to check")
+    return DATASETS[data.name], {name: getattr(data, name) for name in DATASET_OPTIONS}
+
+
+def print_text(text: str) -> None:
+    """Print what the terminal can show: file names may hold anything."""
+    if text:
+        encoding = sys.stdout.encoding or "ascii"
+        print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _names(text: str) -> str:
+    """Turn names separated by commas into the list that a recipe would have."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UserError("", repr(text), "give names separated by commas")
+    return json.dumps(names)
