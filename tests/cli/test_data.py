@@ -128,7 +128,7 @@ def test_values_are_renamed(root, text, capsys):
         (["check", ".", "--workers", "0"], "error: --workers: '0'; give a whole number >= 1"),
         (["check", ".", "--ignore-index", "-1"], "error: --ignore-index: '-1'; give a whole"),
         (["check"], "error: the following arguments are required: DIR; see scaseg data check"),
-        (["prepare", "x", ".", "out"], "error: NAME: 'x'; give one of folder, "),
+        (["prepare", "x", ".", "out"], "error: FORMAT: 'x'; give one of auto, folder, "),
         (["prepare", "folder", "nowhere", "out"], "error: nowhere: no such folder; "),
         (["prepare", "folder", ".", "out"], "error: out: lies inside the dataset"),
         ([], "error: the following arguments are required: COMMAND; see scaseg data --help"),

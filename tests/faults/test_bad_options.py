@@ -226,7 +226,7 @@ BAD = cases(
         "65535 at most",
     ),
     ("check: ignore", ("data", "check", "data", "--ignore-index", DIGITS), "from 0 to 65535"),
-    ("prepare: name", ("data", "prepare", "nope", "data", "out"), "NAME: 'nope'; give one of"),
+    ("prepare: name", ("data", "prepare", "nope", "data", "out"), "FORMAT: 'nope'; give one of"),
     ("prepare: inside", ("data", "prepare", "folder", "data", "data/o"), "lies inside the data"),
     ("prepare: a file", ("data", "prepare", "folder", "data", "photo.png"), "DST: photo.png: is a"),
     (

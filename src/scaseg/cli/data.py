@@ -12,12 +12,19 @@ from pathlib import Path
 
 from scaseg.cli import data_look
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.parser import Parser, format_command, positive
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 SHOWN = 20  # problems that `prepare` lists
+AUTO = "auto"  # the format is recognized
+# options of formats: the value's name, the help. A dataset lists those that it takes in `options`.
+FORMAT_OPTIONS = {
+    "classes_file": ("FILE", "class names, with colours where labels are colours"),
+    "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
+    "label_suffix": ("END", "how the names of label maps end: _mask.png"),
+}
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -66,14 +73,14 @@ def _add_check(add: Callable[..., Parser]) -> None:
 def _add_prepare(add: Callable[..., Parser]) -> None:
     parser = add(
         "prepare",
-        help="write a dataset as plain folders, which read faster than .mat files",
+        help="convert a dataset of any supported format to plain folders",
         description="Write a dataset as a folder of images/, labels/, classes.txt and lists: one "
-        "form for every tool, and faster to read than .mat files.",
-        epilog="example: scaseg data prepare sift_flow downloads/SiftFlow data/sift_flow; "
-        "generated scenes need no source: scaseg data prepare context_scenes_global data/scenes",
+        "form for every tool. Photographs are copied as they are; SRC is never changed.",
+        epilog="example: scaseg data prepare auto downloads/VOC2012 data/voc; generated "
+        "scenes need no source: scaseg data prepare context_scenes_global data/scenes",
     )
     option = parser.add_argument
-    option("name", metavar="NAME", help="which dataset it is, as `scaseg data list` names it")
+    option("name", metavar="FORMAT", help="as `scaseg data list` names it; auto: it is recognized")
     option(
         "folders",
         type=Path,
@@ -84,6 +91,9 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
     )
     option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
     option("--quiet", action="store_true", help="print nothing, no progress")
+    group = parser.add_argument_group("options of some formats")
+    for name, (metavar, about) in FORMAT_OPTIONS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
     parser.set_defaults(run=_prepare)
 
 
@@ -110,31 +120,43 @@ def _check(options: argparse.Namespace) -> None:
             dataset, options.folder, workers=options.workers, progress=progress, **settings
         )
     if options.json:
-        print_text(json.dumps(report.to_dict(), indent=2))
+        found = [one._asdict() | {"root": str(one.root)} for one in options.recognized]
+        print_text(json.dumps(report.to_dict() | {"recognized": found}, indent=2))
     else:
         width = shutil.get_terminal_size().columns
         encoding = sys.stdout.encoding or "ascii"
         print_text(render(report, width=width, encoding=encoding, findings_only=options.quiet))
+        for one in options.recognized:
+            lines = textwrap.wrap(f"Recognized as {one.name}: {one.found}. To train on it:", width)
+            print_text("\n".join(["", *lines, format_command(one.command, width)]))
     if report.errors:
         sys.exit(1)
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    from scaseg.data.datasets.recognition import require_one
     from scaseg.data.prepare import IncompleteError, prepare
     from scaseg.progress import progress_bar
 
-    if options.name not in DATASETS:
-        raise UserError.choice("NAME", options.name, DATASETS)
+    if options.name not in (AUTO, *DATASETS):
+        raise UserError.choice("FORMAT", options.name, [AUTO, *DATASETS])
     generated = options.name in GENERATED_DATASETS
     if len(options.folders) != (1 if generated else 2):
         fits = f"DST alone, {options.name} is generated" if generated else "SRC and DST"
         raise UserError("FOLDER", " ".join(map(str, options.folders)), f"give {fits}")
     *source, destination = options.folders
     check_folder("DST", destination)
+    if options.name == AUTO:
+        recognized = require_one(source[0])
+        options.name, source = recognized.name, [recognized.root]
+        if not options.quiet:
+            print_text(f"{recognized.root}: {recognized.name}, it has {recognized.found}")
+    given = {name: getattr(options, name) for name in FORMAT_OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
             written = prepare(
-                DATASETS[options.name],
+                DATASETS[options.name].configured(**given),
                 source[0] if source else None,
                 destination,
                 workers=options.workers,
@@ -152,4 +174,4 @@ def _prepare(options: argparse.Namespace) -> None:
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in written.splits.items())
         done = f"{written.copied} pairs written, {written.skipped} were there"
-        print_text(f"{destination}: {counts}; {done}")
+        print_text("\n".join([f"{destination}: {counts}; {done}", *written.notes]))

@@ -22,7 +22,9 @@ def add_dataset(parser: Parser) -> None:
     """DIR, --name, --label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels."""
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
-    option("--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (folder)")
+    option(
+        "--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (as recognized)"
+    )
     option(
         "--label-map",
         metavar="MAP",
@@ -42,18 +44,28 @@ def add_dataset(parser: Parser) -> None:
 
 
 def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """Return the class of the dataset and its options; UserError names what is no option."""
+    """Return the class of the dataset and its options; UserError names what is no option.
+
+    Without --name the format is recognized: `options.recognized` is a list of what fits a folder
+    that is not in our own form, and `options.folder` where the only one of them lies.
+    """
     from scaseg.config.recipe import load_recipe
+    from scaseg.data.datasets.recognition import recognize
 
     for key in options.config_keys:  # as the report's advice names the options
         if key not in KEYS.values():
             known = ", ".join(f"--{known}" for known in KEYS.values())
             raise UserError(f"--{key}", "not an option of this command", f"give {known}")
+    overrides = read_overrides(options, KEYS)
     with typed_options(options, KEYS):
-        data = load_recipe(None, read_overrides(options, KEYS)).data
+        data = load_recipe(None, overrides).data
     if data.is_generated:
         raise UserError("--name", f"{data.name} is generated", "there are no files to check")
-    return DATASETS[data.name], {name: getattr(data, name) for name in DATASET_OPTIONS}
+    options.recognized = [] if "data.name" in overrides else recognize(options.folder)
+    name = data.name
+    if len(options.recognized) == 1:
+        name, options.folder, _ = options.recognized[0]
+    return DATASETS[name], {name: getattr(data, name) for name in DATASET_OPTIONS}
 
 
 def print_text(text: str) -> None:

@@ -19,6 +19,7 @@ from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
+from scaseg.io.paths import shown
 from scaseg.progress import Progress
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
@@ -32,6 +33,7 @@ class Prepared(NamedTuple):
     splits: dict[str, int]
     copied: int
     skipped: int
+    notes: tuple[str, ...] = ()  # what the user should know: files left out, values replaced
 
 
 class IncompleteError(WorkError):
@@ -80,20 +82,26 @@ def prepare(
     classes = next(iter(parts.values())).classes
     made_from = f"generated, version {VERSION}" if root is None else str(root.resolve())
     named = None if classes is None else list(classes)
-    _claim(destination, {"dataset": dataset.__name__, "source": made_from, "classes": named})
+    mine: dict[str, Any] = {"dataset": dataset.__name__, "source": made_from, "classes": named}
+    if options := {name: one for name in dataset.options if (one := vars(dataset).get(name))}:
+        mine["options"] = options
+    _claim(destination, mine)
 
     tasks: dict[str, _Task] = {}
+    problems = [problem for data in parts.values() for problem in data.problems]
     for data in parts.values():
         for index, name in enumerate(data.names):
             photo = data.pairs[index].image if isinstance(data, PairedDataset) else None
             image = destination / "images" / f"{name}{'.png' if photo is None else photo.suffix}"
             task = _Task(data, index, photo, image, destination / "labels" / f"{name}.png")
-            tasks.setdefault(name, task)  # a list may repeat it; two threads must not write a file
+            first = tasks.setdefault(name, task)  # a list may repeat it: two threads, one file
+            if photo != first.source:
+                what = f"{shown(str(first.source))} has the same name"
+                problems.append(UserError(shown(str(photo)), what, "rename one of them"))
     for folder in {path.parent for task in tasks.values() for path in (task.image, task.labels)}:
         remove_leftovers(folder)
     missing = [task for task in tasks.values() if not _is_whole(task)]
     skipped = len(tasks) - len(missing)
-    problems = [problem for data in parts.values() for problem in data.problems]
     empty = [split for split, data in parts.items() if not len(data)]
     problems += [UserError(str(source), f"{split} has no pair") for split in empty]
     lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
@@ -119,7 +127,8 @@ def prepare(
     for name, lines in lists.items():
         write_text(destination / name, "".join(f"{line}\n" for line in lines))
     counts = {split or "all": len(data) for split, data in parts.items()}
-    return Prepared(counts, len(missing), skipped)
+    notes = dict.fromkeys(note for data in parts.values() for note in data.notes)
+    return Prepared(counts, len(missing), skipped, tuple(notes))
 
 
 def _claim(destination: Path, mine: dict[str, Any]) -> None:
@@ -179,6 +188,9 @@ def _write_pair(task: _Task) -> UserError | None:
             Image.fromarray(sample.image).save(partial, format="PNG")
         else:
             partial.write_bytes(photograph)
+    labels = Image.fromarray(sample.labels.astype("uint8"))
+    if task.data.palette is not None:
+        labels.putpalette([level for color in task.data.palette for level in color])
     with whole_file(task.labels) as partial:
-        Image.fromarray(sample.labels.astype("uint8")).save(partial, format="PNG")
+        labels.save(partial, format="PNG")
     return None

@@ -30,6 +30,30 @@ class SegmentationDataset(ABC):
     palette: tuple[tuple[int, int, int], ...] | None = None
     root: Path | None
     problems: Sequence[UserError] = ()  # what is missing or ambiguous
+    options: ClassVar[tuple[str, ...]] = ()  # class attributes that `configured` may set
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        """Say in words which files of this format a folder holds; None where it is another one.
+
+        Cheap: look at names, and at the headers of a few files.
+        """
+        return None
+
+    @classmethod
+    def configured(cls, **options: str) -> type[Self]:
+        """Return this class with some of its `options` set; UserError if it has no such option."""
+        for name in options:
+            if name not in cls.options:
+                known = ", ".join(map(option_name, cls.options)) or "none"
+                what = f"not an option of this format ({known})"
+                raise UserError(option_name(name), what, "leave it out")
+        return type(cls.__name__, (cls,), options) if options else cls
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a user should know, in words: files left out on purpose, values replaced."""
+        return ()
 
     @classmethod
     @abstractmethod
@@ -58,6 +82,11 @@ class SegmentationDataset(ABC):
     @abstractmethod
     def fingerprint(self, index: int) -> str:
         """Return a cache key; it changes whenever the sample would."""
+
+
+def option_name(name: str) -> str:
+    """Return what an option of a format is called on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 class FilePair(NamedTuple):

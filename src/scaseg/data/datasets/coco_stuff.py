@@ -71,6 +71,11 @@ class CocoStuff10k(PairedDataset):
     default_classes = CLASSES
 
     @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        found = (root / "imageLists").is_dir() and any((root / "annotations").glob("*.mat"))
+        return "imageLists/ and annotations/*.mat of COCO Stuff 10k" if found else None
+
+    @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         return tuple(s for s in ("train", "test") if (root / "imageLists" / f"{s}.txt").is_file())
 
@@ -122,6 +127,14 @@ class CocoStuff164k(PairedDataset):
     """
 
     default_classes = CLASSES
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        for split in cls.splits(root):
+            # COCO's panoptic PNGs lie in annotations/panoptic_train2017
+            if any((root / "annotations" / f"{split}2017").glob("0*.png")):
+                return f"annotations/{split}2017/*.png of COCO Stuff"
+        return None
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaseg.data.datasets.base import Listing, PairedDataset, pair_files, read_list
+from scaseg.data.datasets.recognition import advice
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
@@ -47,7 +48,7 @@ class FolderDataset(PairedDataset):
         for folder in (images, labels):
             if not folder.is_dir():
                 forms = "give images/ and labels/, or img_dir/ and ann_dir/"
-                raise UserError(shown(folder), "no such folder", forms)
+                raise UserError(shown(folder), "no such folder", advice(root) or forms)
         listed_in = f"{split}.txt"
         return pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
 

@@ -67,6 +67,14 @@ class PascalContext(PairedDataset):
     default_classes = CLASSES
 
     @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        try:
+            voc, (labels, suffix) = _find_voc(root), _find_labels(root)
+        except UserError:
+            return None
+        return f"{voc.name}/JPEGImages and {labels.name}/*{suffix} of PASCAL Context"
+
+    @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         return tuple(split for split in ("train", "val") if _find_lists(root, split))
 

@@ -45,6 +45,11 @@ class SiftFlow(PairedDataset):
     void: ClassVar[int] = 0  # unlabelled, beside 0
 
     @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        found = (root / "Images" / SCENES).is_dir() and (root / "SemanticLabels").is_dir()
+        return "Images/ and SemanticLabels/ of SIFT Flow" if found else None
+
+    @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         return ("train", "test") if (root / TEST_LIST).is_file() else ()
 
@@ -90,3 +95,7 @@ class SiftFlowGeo(SiftFlow):
     default_classes = ("sky", "horizontal", "vertical")
     folder = "GeoLabels"
     void = -1
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        return None  # the same folder as SiftFlow's, whose labels most people want

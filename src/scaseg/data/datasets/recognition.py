@@ -1,0 +1,77 @@
+"""Which format a stranger's folder is in: every dataset is asked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from scaseg.errors import UserError
+from scaseg.io.paths import shown
+from scaseg.registry import DATASETS
+
+DEPTH = 3  # folders that may lie around a dataset, each alone in the next, as archives unpack
+
+
+class Recognized(NamedTuple):
+    """A format, by its name in the registry; the folder, SRC or below it; what was found there."""
+
+    name: str
+    root: Path
+    found: str
+
+    @property
+    def command(self) -> str:
+        """The command that converts it, ready to paste; its result lies beside the folder."""
+        name = f"{self.root.resolve().name}_prepared"
+        target = os.path.normpath(self.root / ".." / name)
+        return (
+            f"scaseg data prepare {self.name} {shlex.quote(str(self.root))} {shlex.quote(target)}"
+        )
+
+
+def recognize(root: str | Path) -> list[Recognized]:
+    """Return the formats that fit a folder, or else the only folder in it; none for ours."""
+    root = Path(root)
+    for _ in range(DEPTH):
+        if not root.is_dir():
+            break
+        formats = [Recognized(name, root, found) for name, found in _ask(root)]
+        if formats:
+            return formats
+        below = [path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"]
+        if len(below) != 1:
+            break
+        root = below[0]
+    return []
+
+
+def require_one(root: str | Path) -> Recognized:
+    """Return the format of a folder; UserError if none or several fit."""
+    formats = recognize(root)
+    if not formats:
+        with suppress(UserError):  # our own form, or one near enough to be read as it is
+            ours = DATASETS["folder"]
+            ours.find(Path(root), next(iter(ours.splits(Path(root))), None))
+            return Recognized("folder", Path(root), "photographs and label maps by name")
+    if len(formats) == 1:
+        return formats[0]
+    if formats:
+        fits = "; ".join(f"{one.name}: {one.found}" for one in formats)
+        names = ", ".join(one.name for one in formats)
+        raise UserError(shown(root), "several formats fit", f"give one of {names}", fits)
+    problem = "no such folder" if not Path(root).is_dir() else "its format is not recognized"
+    known = "`scaseg data list` shows what each looks like"
+    raise UserError(shown(root), problem, f"give a format by name, {known}")
+
+
+def advice(root: str | Path) -> str:
+    """Say what a folder was recognized as, and the command; empty if nothing was."""
+    return "; or ".join(f"it has {one.found}: run `{one.command}`" for one in recognize(root))
+
+
+def _ask(root: Path) -> list[tuple[str, str]]:
+    found = ((name, dataset.recognize(root)) for name, dataset in DATASETS.items())
+    return [(name, words) for name, words in found if words]
