@@ -1,5 +1,7 @@
 """One call from a photograph, in whatever form, to a segmentation of its own size."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -26,6 +28,10 @@ def test_every_form_of_a_photograph_gives_the_same(tmp_path):
         str(tmp_path / "photo.png"),
         np.flip(np.flip(image, 0).copy(), 0),  # negative strides
         np.frombuffer(image.tobytes(), np.uint8).reshape(image.shape),  # read-only
+        image / 255,  # floats from 0 to 1
+        (image / 255).astype(np.float32),
+        as_tensor(image).float() / 255,
+        as_tensor(image).double() / 255,
     ):
         found = model.predict(form)
         assert isinstance(found, Segmentation)
@@ -83,6 +89,46 @@ def test_lists_and_what_is_iterated():
     assert [one.size for one in found] == [(9, 9 + index) for index in range(5)]
 
 
+def test_a_batch_is_several():
+    model, images = small_model("sca"), np.stack([picture(24, 32, seed) for seed in (1, 2)])
+    expected = [one.labels for one in model.predict(list(images))]
+    batch = torch.from_numpy(images).permute(0, 3, 1, 2)
+    for form in (images, images / 255, batch, batch.float() / 255, iter(batch)):
+        found = model.predict(form)
+        assert len(found) == 2
+        for one, labels in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.labels, labels)
+    assert model.predict(batch[:0]) == []
+
+
+def test_options_are_named():
+    """Both ways of calling it say which options there are, and refuse others."""
+    for function in (predict, scaseg.Segmenter.predict):
+        parameters = inspect.signature(function).parameters.values()
+        named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        assert named == ["scores", "tta", "batch_size", "precision"]
+        assert not any(one.kind is one.VAR_KEYWORD for one in parameters)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'flip'"):
+        small_model().predict(picture(9, 9), flip=True)
+
+
+def test_a_batch_is_normalized_as_predict_does_it():
+    model, image = small_model(), picture(24, 32)
+    expected = model.predict(image, scores=True).scores
+    for pixels in (as_tensor(image), as_tensor(image) / 255):
+        with torch.no_grad():
+            scores = model(model.normalize(pixels[None])).softmax(1)[0]
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert model.normalize(as_tensor(image)).shape == (3, 24, 32)
+    for wrong, message in (
+        (torch.randn(1, 3, 9, 9), "values from -"),
+        (torch.zeros(1, 4, 9, 9), r"images: shape \(1, 4, 9, 9\); give \(B, 3, H, W\)"),
+        (torch.zeros(1, 3, 9, 9, dtype=torch.int64), "images: torch.int64; give uint8"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.normalize(wrong)
+
+
 def test_similar_sizes_wait_for_each_other():
     queue = [_Queued(size, None, size) for size in [(80, 60), (60, 80), (81, 60), (200, 300)]]
     assert [one.key for one in _take_batch(queue, 4)] == [(80, 60), (81, 60)]
@@ -115,7 +161,7 @@ def test_the_mode_of_every_module_is_left_alone():
     assert modes == [module.training for module in model.modules()]
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(ValueError, match="image: shape"):
-        model.predict([picture(20, 30), np.zeros((3, 3, 3))])
+        model.predict([picture(20, 30), np.zeros((3, 3, 3), np.int32)])
     assert modes == [module.training for module in model.modules()]
     assert torch.is_grad_enabled()
 
@@ -151,12 +197,11 @@ def test_a_grey_array():
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (
-            np.zeros((3, 4, 3)),
-            r"shape \(3, 4, 3\) and dtype float64; give a path, .* uint8 \(H, W, 3\)",
-        ),
-        (np.zeros((2, 3, 4, 3), np.uint8), "several as a list"),
-        (torch.zeros(1, 3, 4, 4, dtype=torch.uint8), "several as a list"),
+        (np.zeros((3, 4, 3), np.int32), r"shape \(3, 4, 3\) and dtype int32; give a path, .*B in"),
+        (np.full((3, 4, 3), 254.0), "image: values from 254 to 254; give floats from 0 to 1"),
+        (torch.randn(3, 9, 9), "image: values from -.*; give floats .* not normalized"),
+        (torch.full((3, 9, 9), torch.nan), "image: values from nan to nan"),
+        (torch.zeros(1, 2, 3, 4, 4, dtype=torch.uint8), "several as a list"),
         (np.zeros((0, 4, 3), np.uint8), "shape"),
         (torch.zeros(4, 4, 3, dtype=torch.uint8), "image: 4 channels; the model takes 3"),
         (7, "image: a int; give a path, a PIL image"),

@@ -110,7 +110,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     """Run the backbone as `scaseg.predict` does; the model's mode is left as it was."""
     context = context_of(model)
     pixels = as_array(model, image)
-    view = Preprocessed(model, as_tensor(pixels, next(model.parameters()).device)).whole()
+    view = Preprocessed(model, as_tensor(pixels, model.device)).whole()
     with evaluating(model):
         features, _ = model.backbone(view)
     grid = NeuronGrid(

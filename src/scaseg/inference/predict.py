@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from scaseg.errors import UserError
@@ -41,32 +43,47 @@ class Options(TypedDict, total=False):
 
 @overload
 def predict(  # type: ignore[overload-overlap]  # a path is a sequence too
-    model: Segmenter, images: ImageLike, **options: Unpack[Options]
+    model: Segmenter, images: str | Path | Image.Image, **options: Unpack[Options]
 ) -> Segmentation: ...
+@overload
+def predict(model: Segmenter, images: NDArray[Any] | Tensor, **options: Unpack[Options]) -> Any: ...
 @overload
 def predict(
     model: Segmenter, images: Iterable[ImageLike], **options: Unpack[Options]
 ) -> list[Segmentation]: ...
 def predict(
-    model: Segmenter, images: ImageLike | Iterable[ImageLike], **options: Unpack[Options]
-) -> Segmentation | list[Segmentation]:
-    """Segment an image, or a list of them, on the device where the model is.
+    model: Segmenter,
+    images: ImageLike | Iterable[ImageLike],
+    *,
+    scores: bool = False,
+    tta: TestTimeAugmentation | None = None,
+    batch_size: int | None = None,
+    precision: Precision = "32",
+) -> Any:
+    """Segment an image, or several, on the device where the model is.
 
-    images: paths, PIL images, arrays (H, W, 3) or tensors (3, H, W) of uint8. Options: scores, to
-    keep the probabilities of all classes too; tta: scales, flips, sliding window; batch_size:
-    images of a similar size, or windows, computed at once (1 on a CPU, 8 elsewhere); precision:
-    "32", "bf16" or "16". The model's mode is left as it was.
+    images: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W) gives a Segmentation; a
+    list of these, an array (B, H, W, 3) or a tensor (B, 3, H, W) a list of them. Pixels are uint8,
+    or floats from 0 to 1 (rounded to 256 steps), not normalized. scores: keep the probabilities of
+    all classes too. tta: scales, flips, sliding window. batch_size: images of a similar size, or
+    windows, computed at once (1 on a CPU, 8 elsewhere). precision: "32", "bf16" or "16". The
+    model's mode is left as it was.
 
     >>> import numpy as np, scaseg
     >>> model = scaseg.create_model("mobilenet_v2", head="compact", classes=["sky", "road"])
     >>> predict(model, np.zeros((30, 40, 3), np.uint8)).labels.shape
     (30, 40)
+    >>> [one.size for one in predict(model, torch.rand(2, 3, 30, 40))]
+    [(30, 40), (30, 40)]
     """
-    single = isinstance(images, IMAGE_TYPES) or not isinstance(images, Iterable)
-    several: Iterable[Any] = [images] if single else images  # type: ignore[assignment]
+    is_batch = isinstance(images, (np.ndarray, Tensor)) and images.ndim == 4
+    is_one = not is_batch and (isinstance(images, IMAGE_TYPES) or not isinstance(images, Iterable))
+    several: Iterable[Any] = [images] if is_one else images  # type: ignore[assignment]
     arrays = ((index, as_array(model, image)) for index, image in enumerate(several))
+    options: Options = {"scores": scores, "tta": tta, "batch_size": batch_size}
+    options["precision"] = precision
     found = sorted(predict_stream(model, arrays, **options), key=lambda pair: pair[0])
-    return found[0][1] if single else [segmentation for _, segmentation in found]
+    return found[0][1] if is_one else [segmentation for _, segmentation in found]
 
 
 @torch.no_grad()
@@ -87,7 +104,7 @@ def predict_stream(
     time, (classes, rows, W); so that they need never be held all at once.
     """
     tta = tta or TestTimeAugmentation()
-    device = next(model.parameters()).device
+    device = model.device
     batch_size = usual_batch_size(batch_size, device.type)
     queue: list[_Queued] = []
 

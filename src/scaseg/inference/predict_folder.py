@@ -244,7 +244,7 @@ def _check_memory(
     if tta.needs_windows(resized):
         return
     needed = PASS_BYTES * resized[0] * resized[1]
-    free = system.available_memory(next(model.parameters()).device)
+    free = system.available_memory(model.device)
     if free is not None and needed > free:
         takes = f"{size[1]} x {size[0]} pixels take about {system.in_words(needed)} in one pass"
         problem = f"{takes}, and {system.in_words(free)} are free"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +16,20 @@ from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.image import read_image, rgb
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, check_unit_range
 
-# what `predict` takes for an image: a path, a PIL image, uint8 (H, W, C) or (C, H, W)
-ImageLike = str | Path | Image.Image | NDArray[np.uint8] | Tensor
+# what `predict` takes for an image: a path, a PIL image, pixels (H, W, C) or (C, H, W)
+ImageLike = str | Path | Image.Image | NDArray[Any] | Tensor
 IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 
 
 def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
-    """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes."""
+    """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes.
+
+    Floats from 0 to 1 are rounded to the 256 steps that photographs have.
+    """
     channels, name = model.config.in_channels, "image"
-    pixels: NDArray[np.uint8] = image  # type: ignore[assignment]  # checked below
+    pixels: NDArray[Any] = image  # type: ignore[assignment]  # checked below
     if isinstance(image, (str, Path)):
         pixels, name = read_image(image), str(image)
     elif isinstance(image, Image.Image):
@@ -34,10 +38,15 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
         except Exception as fault:  # opened, not decoded yet: a damaged file raises anything
             raise UserError.cannot_be("read", "image", fault, "give another") from fault
     elif isinstance(image, Tensor) and image.dim() == 3:
-        pixels = image.detach().permute(1, 2, 0).cpu().numpy()
+        image = image.detach().cpu()
+        image = image.float() if image.is_floating_point() else image  # NumPy has no bfloat16
+        pixels = image.permute(1, 2, 0).numpy()
     elif isinstance(image, np.ndarray) and image.ndim == 2:  # gray
         pixels = np.repeat(image[:, :, None], channels, axis=2)
     is_array = isinstance(pixels, np.ndarray) and pixels.size > 0
+    if is_array and pixels.ndim == 3 and np.issubdtype(pixels.dtype, np.floating):
+        check_unit_range(pixels)
+        pixels = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
     if not is_array or pixels.ndim != 3 or pixels.dtype != np.uint8:
         raise _unfit(pixels, channels)
     if pixels.shape[2] != channels:
@@ -60,8 +69,8 @@ def _unfit(image: object, channels: int) -> UserError:
     return UserError(
         "image",
         came,
-        f"give a path, a PIL image, uint8 (H, W, {channels}) as an array or ({channels}, H, W) as "
-        "a tensor; several as a list",
+        f"give a path, a PIL image, an array (H, W, {channels}) or a tensor ({channels}, H, W), "
+        "uint8 or floats from 0 to 1; several as a list, or with B in front",
     )
 
 
@@ -81,26 +90,25 @@ class Preprocessed:
         self.image = image
         self.flipped = flipped
         self.size = input_size(model, image.shape[-2], image.shape[-1], scale)
-        self._mean = torch.tensor(model.config.mean, device=image.device).view(-1, 1, 1)
-        self._std = torch.tensor(model.config.std, device=image.device).view(-1, 1, 1)
+        self._model = model
 
     def whole(self) -> Tensor:
         """All of it: (1, C, h, w)."""
-        return self._flip(resize(self._normalize(self.image), *self.size, antialias=True))
+        return self._flip(resize(self._pixels(), *self.size, antialias=True))
 
     def rows(self, rows: slice) -> Tensor:
         """Some rows of it, without ever holding the others: (1, C, rows, w)."""
         height = self.image.shape[-2]
         if self.size == tuple(self.image.shape[-2:]):
-            return self._flip(self._normalize(self.image[:, rows]))
+            return self._flip(self._pixels(rows))
         weights, first = _resize_weights(height, self.size[0], rows)
-        source = self._normalize(self.image[:, first : first + weights.shape[1]])
+        source = self._pixels(slice(first, first + weights.shape[1]))
         # first along the rows, then across them, as F.interpolate does
         source = resize(source, source.shape[-2], self.size[1], antialias=True)
         return self._flip(torch.einsum("oi,bciw->bcow", weights.to(source), source))
 
-    def _normalize(self, pixels: Tensor) -> Tensor:
-        return ((pixels.float() / 255 - self._mean) / self._std).unsqueeze(0)
+    def _pixels(self, rows: slice = slice(None)) -> Tensor:
+        return self._model.normalize(self.image[:, rows]).unsqueeze(0)
 
     def _flip(self, x: Tensor) -> Tensor:
         return x.flip(-1) if self.flipped else x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from scaseg.config.model import MOST_CLASSES, ModelConfig
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS, download, find_model, is_repository
 from scaseg.models.backbones.base import Backbone
+from scaseg.models.classes import change_classes
 from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained, read_config, read_weights
 from scaseg.models.segmenter import Segmenter
@@ -74,19 +76,29 @@ def build_model(config: ModelConfig) -> Segmenter:
     return _assemble(config)
 
 
-def load_model(name: str | Path, **hub: Any) -> Segmenter:
+def load_model(name: str | Path, *, classes: Sequence[str] | None = None, **hub: Any) -> Segmenter:
     """Load a saved model, in eval mode.
 
     name: a folder by `save_pretrained`, a run folder, a built-in model, or a repository of the
-    Hugging Face hub ("user/model"); what lies on the disk comes first. hub: options of
+    Hugging Face hub ("user/model"); what lies on the disk comes first. classes: names of other
+    classes, to train it further for them: those that it knows by name keep their weights in the
+    last layer, the others start fresh (from torch's seed). hub: options of
     huggingface_hub.snapshot_download: revision, token, cache_dir, local_files_only, ...
 
-    >>> load_model("outdoor").config.classes[:3]
+    >>> load_model("outdoor").classes[:3]
     ('sky', 'tree', 'road')
+    >>> load_model("outdoor", classes=["road", "car", "sky"]).classes
+    ('road', 'car', 'sky')
     """
     if is_repository(name):
-        return read_model(download(str(name), CONFIG, WEIGHTS, **hub))
-    return read_model(find_model(name))
+        model = read_model(download(str(name), CONFIG, WEIGHTS, **hub))
+    else:
+        model = read_model(find_model(name))
+    if classes is not None:
+        known = change_classes(model, classes)
+        record = {"started_from": {"model": str(name), "classes_kept": list(known)}}
+        model.config = replace(model.config, training=record)
+    return model
 
 
 def read_model(folder: Path) -> Segmenter:

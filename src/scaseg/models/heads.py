@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 
@@ -43,11 +45,30 @@ class SegmentationHead(nn.Module):
         for layer in (self.fc6, self.fc7):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-        # all classes start equally likely, whatever the width before
-        nn.init.normal_(self.score.weight, std=0.01)
-        nn.init.zeros_(self.score.bias)  # type: ignore[arg-type]
+        _init_score(self.score)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.dropout(self.relu(self.fc6(x)))
         x = self.dropout(self.relu(self.fc7(x)))
         return self.score(x)
+
+    def replace_classes(self, kept: Sequence[int | None]) -> None:
+        """Take a new last layer; each class has the row of an old one, or a fresh one for None."""
+        old = self.score
+        weight = old.weight
+        new = nn.Conv2d(
+            old.in_channels, len(kept), kernel_size=1, device=weight.device, dtype=weight.dtype
+        )
+        _init_score(new)
+        with torch.no_grad():
+            for name, tensor in new.named_parameters():
+                for row, before in enumerate(kept):
+                    if before is not None:
+                        tensor[row] = old.get_parameter(name)[before]
+        self.score = new
+
+
+def _init_score(layer: nn.Conv2d) -> None:
+    """All classes start equally likely, whatever the width before."""
+    nn.init.normal_(layer.weight, std=0.01)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]

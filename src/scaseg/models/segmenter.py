@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -20,8 +20,19 @@ from scaseg.models.backbones.base import Backbone
 from scaseg.models.padding import keep_real, real_pixels
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from numpy.typing import NDArray
+    from PIL import Image
+
+    from scaseg.inference.predict import Options
     from scaseg.inference.preprocessing import ImageLike
     from scaseg.inference.segmentation import Segmentation
+    from scaseg.inference.tta import TestTimeAugmentation
+    from scaseg.system import Precision
+
+
+ROUNDING = 1e-3  # beyond 0 and 1, by filters that overshoot
 
 
 class Segmenter(nn.Module):
@@ -89,19 +100,73 @@ class Segmenter(nn.Module):
         features = self.context(features, mask=real) if context is None else context(features)
         return keep_real(torch.relu(features), real), real
 
-    @overload
-    def predict(self, images: ImageLike, **options: Any) -> Segmentation: ...
-    @overload
-    def predict(self, images: Iterable[ImageLike], **options: Any) -> list[Segmentation]: ...
-    def predict(
-        self, images: ImageLike | Iterable[ImageLike], **options: Any
-    ) -> Segmentation | list[Segmentation]:
-        """Segment a photograph, or a list of them: see `scaseg.inference.predict`.
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of its classes, in the order of the scores."""
+        return self.config.classes
 
-        A path, a PIL image, an array (H, W, 3) or a tensor (3, H, W) of uint8; a list gives a list.
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Prepare pixels for `forward`: what the model learned from, on its device, float32.
+
+        images: (B, C, H, W) or (C, H, W); uint8, or floats from 0 to 1. `predict` does it itself.
+
+        >>> import scaseg
+        >>> model = scaseg.create_model("mobilenet_v2", head="light", classes=2).eval()
+        >>> batch = torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8)
+        >>> model(model.normalize(batch)).shape
+        torch.Size([2, 2, 64, 96])
+        """
+        channels = self.config.in_channels
+        if images.dim() not in (3, 4) or images.shape[-3] != channels:
+            problem = f"shape {tuple(images.shape)}"
+            raise UserError("images", problem, f"give (B, {channels}, H, W)")
+        if images.dtype == torch.uint8:
+            images = images.to(self.device).float() / 255
+        elif images.is_floating_point():
+            check_unit_range(images)
+            images = images.to(self.device).float()
+        else:
+            raise UserError("images", f"{images.dtype}", "give uint8, or floats from 0 to 1")
+        mean, std = (
+            torch.tensor(values, device=self.device).view(-1, 1, 1)
+            for values in (self.config.mean, self.config.std)
+        )
+        return (images - mean) / std
+
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a path is a sequence too
+        self, images: str | Path | Image.Image, **options: Unpack[Options]
+    ) -> Segmentation: ...
+    @overload
+    def predict(self, images: NDArray[Any] | Tensor, **options: Unpack[Options]) -> Any: ...
+    @overload
+    def predict(
+        self, images: Iterable[ImageLike], **options: Unpack[Options]
+    ) -> list[Segmentation]: ...
+    def predict(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        *,
+        scores: bool = False,
+        tta: TestTimeAugmentation | None = None,
+        batch_size: int | None = None,
+        precision: Precision = "32",
+    ) -> Any:
+        """Segment a photograph, or several: see `scaseg.predict`.
+
+        A path, a PIL image, an array (H, W, 3) or a tensor (3, H, W) gives a Segmentation; a list
+        of these, an array (B, H, W, 3) or a tensor (B, 3, H, W) a list of them. Pixels are uint8,
+        or floats from 0 to 1: not normalized.
         """
         from scaseg.inference.predict import predict
 
+        options: Options = {"scores": scores, "tta": tta, "batch_size": batch_size}
+        options["precision"] = precision
         return predict(self, images, **options)
 
     def save_pretrained(self, folder: str | Path, *, half: bool = False) -> None:
@@ -124,11 +189,13 @@ class Segmenter(nn.Module):
         write_json(folder / CONFIG, self.config.to_dict())  # last: a folder with one is complete
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, **hub: Any) -> Segmenter:
+    def from_pretrained(
+        cls, name: str | Path, *, classes: Sequence[str] | None = None, **hub: Any
+    ) -> Segmenter:
         """Load a saved model: the same as `scaseg.load_model`."""
         from scaseg.models.build import load_model
 
-        return load_model(name, **hub)
+        return load_model(name, classes=classes, **hub)
 
     def push_to_hub(self, repo_id: str, *, half: bool = False, **options: Any) -> str:
         """Upload the model to the Hugging Face hub, with a card; return the address of the commit.
@@ -175,6 +242,16 @@ class Segmenter(nn.Module):
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:
     return F.interpolate(scores, size=(height, width), mode="bilinear", align_corners=False)
+
+
+def check_unit_range(pixels: Tensor | NDArray[Any]) -> None:
+    """Refuse floats that are not from 0 to 1, such as pixels that were normalized already."""
+    if pixels.size == 0 if isinstance(pixels.size, int) else pixels.numel() == 0:
+        return
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN neither
+        problem = f"values from {low:.3g} to {high:.3g}"
+        raise UserError("image", problem, "give floats from 0 to 1, or uint8; not normalized")
 
 
 @contextmanager

@@ -143,7 +143,7 @@ def _count(
     progress: Progress,
 ) -> Evaluation:
     module = SegmentationModule(model, TrainingConfig(class_weights="none"), tta=tta)
-    device = next(model.parameters()).device
+    device = model.device
 
     def report(trainer: Trainer, *_: Any) -> None:
         done = trainer.validate_loop.batch_progress.current.ready * trainer.world_size
