@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from scaseg.cli import data_look
+from scaseg.cli import data_fix, data_look
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, format_command, positive
 from scaseg.errors import UserError, WorkError
@@ -40,6 +40,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     _add_check(commands.add_parser)
     _add_prepare(commands.add_parser)
     data_look.add_command(commands.add_parser)
+    data_fix.add_command(commands.add_parser)
 
 
 def _add_list(add: Callable[..., Parser]) -> None:

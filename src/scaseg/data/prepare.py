@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,8 +73,8 @@ def prepare(
     if workers < 1:
         raise UserError("workers", str(workers), "one or more threads are needed")
     root = None if source is None else Path(source)
-    if root is not None and destination.resolve().is_relative_to(root.resolve()):
-        raise UserError(destination, f"lies inside the dataset {root}", "give another folder")
+    if root is not None:
+        require_outside(root, destination)
     opened: Any = dataset  # generated ones need no folder
     parts: dict[str | None, SegmentationDataset] = {
         split: opened(split) if root is None else opened(root, split, strict=False)
@@ -85,8 +86,29 @@ def prepare(
     mine: dict[str, Any] = {"dataset": dataset.__name__, "source": made_from, "classes": named}
     if options := {name: one for name in dataset.options if (one := vars(dataset).get(name))}:
         mine["options"] = options
-    _claim(destination, mine)
+    return write_folder(parts, destination, mine, workers=workers, progress=progress)
 
+
+def require_outside(source: Path, destination: Path) -> None:
+    """Raise a UserError if a dataset would be written into its own source."""
+    if destination.resolve().is_relative_to(source.resolve()):
+        raise UserError(destination, f"lies inside the dataset {source}", "give another folder")
+
+
+def write_folder(
+    parts: Mapping[str | None, SegmentationDataset],
+    destination: Path,
+    record: dict[str, Any],
+    *,
+    workers: int = 4,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Write the samples of each split (None: no splits) as `prepare` says.
+
+    record: what the folder will hold; one that holds something else is refused.
+    """
+    classes, source = next(iter(parts.values())).classes, record["source"]
+    _claim(destination, record)
     tasks: dict[str, _Task] = {}
     problems = [problem for data in parts.values() for problem in data.problems]
     for data in parts.values():
@@ -103,7 +125,7 @@ def prepare(
     missing = [task for task in tasks.values() if not _is_whole(task)]
     skipped = len(tasks) - len(missing)
     empty = [split for split, data in parts.items() if not len(data)]
-    problems += [UserError(str(source), f"{split} has no pair") for split in empty]
+    problems += [UserError(source, f"{split} has no pair") for split in empty]
     lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
     if classes is not None:
         lists = {"classes.txt": classes, **lists}
@@ -121,7 +143,7 @@ def prepare(
     problems += [problem for problem in written if problem is not None]
     if problems:
         remedy = f"correct them and prepare again, what is done in {destination} is kept"
-        error = IncompleteError(str(source), f"{len(problems)} problems", remedy)
+        error = IncompleteError(source, f"{len(problems)} problems", remedy)
         error.problems = problems
         raise error
     for name, lines in lists.items():

@@ -81,6 +81,19 @@ def image_size(
         return (width, height) if upright and orientation >= 5 else (height, width)
 
 
+def image_orientation(path: str | Path, *, max_pixels: int | None = None) -> int:
+    """Return the EXIF orientation of a photograph, 1 to 8; 1: it is stored upright."""
+    with _open_image(path, max_pixels, header=True) as (_, orientation, _, _):
+        return orientation
+
+
+def turn(labels: NDArray[np.int32], orientation: int) -> NDArray[np.int32]:
+    """Turn labels (H, W) as a photograph of this EXIF orientation is turned on reading."""
+    if orientation not in TRANSPOSE:
+        return labels
+    return np.asarray(Image.fromarray(labels).transpose(TRANSPOSE[orientation]))
+
+
 def rgb(image: Image.Image) -> NDArray[np.uint8]:
     """Convert a PIL image to upright RGB, (H, W, 3) of 8 bits; transparency becomes white."""
     try:

@@ -102,6 +102,8 @@ class SampleCheck:
     image: Path
     labels: Path | None = None
     size: tuple[int, int] | None = None  # height and width, as EXIF turns the photograph
+    label_size: tuple[int, ...] | None = None
+    is_unturned: bool = False  # the label map has the sides of the photograph before EXIF rotation
     digest: bytes | None = None  # of the photograph's pixels
     statistics: LabelStatistics | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -133,6 +135,7 @@ class SampleCheck:
             if not self.statistics.pixels:
                 remedy = "label it, or leave it out"
                 self.findings.append(_warning(shown(path), "is all unlabelled", remedy))
+            self.label_size = values.shape
             self._compare(values.shape)
 
     @contextmanager
@@ -163,6 +166,7 @@ class SampleCheck:
         remedy = "bring both to one size, labels by nearest neighbour"
         # no limit: it was opened before, within its reader's own
         if image_size(self.image, upright=False, max_pixels=sys.maxsize) == size:
+            self.is_unturned = True
             problem = "has the orientation of its photograph before EXIF rotation"
             remedy = "turn the label map too, or remove the photograph's EXIF orientation"
         self._add(self.labels, problem, remedy, "{} x {}, not {} x {}".format(*size, *self.size))
