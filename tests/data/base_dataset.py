@@ -49,7 +49,7 @@ class PairedDatasetTests:
         split, *_ = self.splits
         pair = self.dataset(root, split).pairs[0]
         for folder in (pair.image.parent, pair.labels.parent):
-            (folder / f"._{pair.name}{pair[file].suffix}").write_bytes(b"macOS's own")
+            (folder / f"._{pair[file].name}").write_bytes(b"macOS's own")
         pair[file].unlink()
         data = self.dataset(root, split, strict=False)
         if data.problems:  # a split that takes what is there does not miss a photograph
@@ -81,7 +81,10 @@ class PairedDatasetTests:
             for pair, mine, theirs in zip(official.pairs, there, official, strict=True):
                 assert mine.name == theirs.name == pair.name
                 np.testing.assert_array_equal(mine.labels, theirs.labels)
-                copy = ours / "images" / f"{pair.name}.jpg"
+                copy = ours / "images" / f"{pair.name}{pair.image.suffix}"
                 assert copy.read_bytes() == pair.image.read_bytes()
         with Image.open(there.pairs[0].labels) as label_map:
-            assert (label_map.format, label_map.mode) == ("PNG", "L")
+            assert (label_map.format, label_map.mode) == ("PNG", "P" if official.palette else "L")
+            if official.palette:
+                colors = np.reshape(label_map.getpalette(), (-1, 3))[: len(official.palette)]
+                assert colors.tolist() == [list(color) for color in official.palette]

@@ -9,11 +9,20 @@ from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.recognition import recognize
 from tests.data import replicas
+from tests.data.test_ade20k import ade20k
+from tests.data.test_atlantis import atlantis
+from tests.data.test_cityscapes import cityscapes
+from tests.data.test_voc import voc
 
 FORMATS = {
     "sift_flow": replicas.sift_flow,
     "coco_stuff_10k": replicas.coco_stuff_10k,
     "coco_stuff_164k": replicas.coco_stuff_164k,
+    "pascal_context": lambda root: replicas.pascal_context(root, "mmseg"),
+    "voc": voc,
+    "cityscapes": cityscapes,
+    "ade20k": ade20k,
+    "atlantis": atlantis,
 }
 
 

@@ -172,8 +172,12 @@ class PairedDataset(SegmentationDataset):
         wrong = ~inside | (classes == INVALID)
         if wrong.any():
             raise UserError(shown(path), f"holds {values[wrong][0]}", valid)
-        classes[classes == IGNORE] = self.ignore_index
-        return classes
+        return self.unlabelled(classes)
+
+    def unlabelled(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Write ignore_index, as to_classes expects it, where a format says IGNORE."""
+        values[values == IGNORE] = self.ignore_index
+        return values
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
@@ -264,17 +268,20 @@ def read_list(path: Path, *, folders: bool = False) -> list[str]:
 
 
 def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
-    """Find the files below a folder by name, their path below it without suffix."""
+    """Find the files below a folder by name, their path below it without suffix.
+
+    A suffix may be more than an extension: of `a_mask.png` by "_mask.png" the name is `a`.
+    """
     found: dict[str, list[Path]] = {}
     for place, folders, files in os.walk(folder):
         folders.sort()
         below = Path(place).relative_to(folder).as_posix()
         prefix = "" if below == "." else f"{below}/"
         for file in sorted([*files, *folders]):  # a folder called a.png will be refused
-            stem, suffix = os.path.splitext(file)
+            end = next((end for end in suffixes if file.lower().endswith(end.lower())), None)
             # hidden files are a system's own, such as macOS's ._NAME.jpg
-            if suffix.lower() in suffixes and not file.startswith("."):
-                found.setdefault(prefix + stem, []).append(Path(place, file))
+            if end is not None and not file.startswith("."):
+                found.setdefault(prefix + file[: -len(end)], []).append(Path(place, file))
     return found
 
 

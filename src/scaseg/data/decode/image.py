@@ -62,8 +62,7 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
     with _open_image(path, max_pixels) as (image, _, _, several):
-        if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
-            raise UserError("", "a JPEG label map", "its values are blurred, use PNG")
+        _refuse_lossy(image)
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
             remedy = "give one channel with a class index a pixel"
             raise UserError("", f"a {image.mode} label map", remedy)
@@ -71,6 +70,32 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
             raise UserError("", "a label map of several pages", "give a file for each")
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
+
+
+def read_colors(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.uint8]:
+    """Read a label map whose classes are colours, (H, W, 3) RGB; of a palette image its colours.
+
+    Transparency is ignored. max_pixels and errors as for read_image.
+    """
+    with _open_image(path, max_pixels) as (image, _, _, several):
+        _refuse_lossy(image)
+        if image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
+            raise UserError("", f"a {image.mode} label map", "give one of RGB colours")
+        if several:
+            raise UserError("", "a label map of several pages", "give a file for each")
+        image.load()
+        return np.asarray(image.convert("RGB"))
+
+
+def image_mode(path: str | Path) -> str:
+    """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
+    with _open_image(path, None, header=True) as (image, *_):
+        return image.mode
+
+
+def _refuse_lossy(image: Image.Image) -> None:
+    if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
+        raise UserError("", "a JPEG label map", "its values are blurred, use PNG")
 
 
 def image_size(

@@ -293,6 +293,7 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
     # a dataset may leave out a pair on purpose: what has a photograph is not alone
     folders = {pair.image.parent for pair in everything.pairs}
     photographs = {path.stem for folder in folders for path in folder.iterdir()}
+    photographs |= {pair.name.rpartition("/")[2] for pair in everything.pairs}
     for folder in sorted({path.parent for path in known}):
         for path in sorted(folder.iterdir()):
             hidden = path.name.startswith(".") or path.suffix not in suffixes

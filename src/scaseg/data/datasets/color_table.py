@@ -1,0 +1,243 @@
+"""Classes by their colours: read from the tables that datasets bring, looked up in label maps."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaseg.data.decode.image import read_colors
+from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError, located
+from scaseg.io.paths import read_lines, shown
+
+Color = tuple[int, int, int]
+# rows of a table with these names are no classes but unlabelled
+UNLABELLED = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown", "border"}
+SHOWN = 3  # unknown colours that a message names
+
+_RGB = r"(\d+)\s*[,;\s]\s*(\d+)\s*[,;\s]\s*(\d+)"
+_COLOR_FIRST = re.compile(rf"[\[(]?{_RGB}[\])]?[\s,;:]+(?=\D)(.+)")  # 64 128 64 Animal
+# Animal,64,128,64; 1 Animal 64 128 64; background:0,0,0:: as CVAT and Datumaro write it
+_NAME_FIRST = re.compile(rf"(?:\d+[\s,;:]+)?(.*?\D)[\s,;:]\s*[\[(]?{_RGB}[\])]?(?::[^:]*:[^:]*)?")
+
+
+class ColorTable:
+    """The classes of a dataset, 0, 1, ..., and the colours of each; several may share a class.
+
+    rows: names and colours; those called void, unlabelled or the like become IGNORE. source: the
+    file that they are from, for messages.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, Color]], source: str) -> None:
+        self.source = source
+        self.classes: dict[str, int] = {}
+        self.by_color: dict[Color, int] = {}
+        for name, color in rows:
+            if name.lower() in UNLABELLED:
+                label = IGNORE
+            else:
+                label = self.classes.setdefault(name, len(self.classes))
+            if self.by_color.setdefault(color, label) != label:
+                what = f"{name} has the colour {_shown(color)} of another class"
+                raise UserError(source, what, "each class needs its own")
+        if not self.classes:
+            raise UserError(source, "names no class", "give lines such as `sky 128 128 128`")
+        if len(self.classes) > IGNORE:
+            raise UserError(source, f"names {len(self.classes)} classes", "255 are the most")
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Read a file of names and colours."""
+        rows = read_table(path)
+        if rows[0][1] is None:
+            raise UserError(shown(path), "has names without colours", "give lines `name r g b`")
+        return cls([(name, color) for name, color in rows if color is not None], shown(path))
+
+    def read_labels(
+        self, path: Path, unknown: str = "error", max_pixels: int | None = None
+    ) -> tuple[NDArray[np.int32], Counter[Color]]:
+        """Read a label map of colours, see look_up; a UserError names the file."""
+        colors = read_colors(path, max_pixels=max_pixels)
+        with located(shown(path)):
+            return self.look_up(colors, unknown)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(self.classes)
+
+    @property
+    def palette(self) -> tuple[Color, ...]:
+        """A colour of each class: its first."""
+        first = {label: color for color, label in reversed(self.by_color.items())}
+        return tuple(first[label] for label in range(len(self.classes)))
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The colours as numbers, in order, and the label of each."""
+        codes = _codes(np.array(list(self.by_color), np.uint8))
+        order = np.argsort(codes)
+        return codes[order], np.array(list(self.by_color.values()), np.int32)[order]
+
+    def look_up(
+        self, colors: NDArray[np.uint8], unknown: str = "error"
+    ) -> tuple[NDArray[np.int32], Counter[Color]]:
+        """Turn colours (H, W, 3) into labels (H, W); also count the pixels of unknown colours.
+
+        unknown: what becomes of them: "error", "ignore" (IGNORE) or "nearest" (the class of the
+        nearest colour). The UserError has no place.
+        """
+        known, labels = self._sorted
+        codes = _codes(colors)
+        places = np.searchsorted(known, codes).clip(max=len(known) - 1)
+        found = labels[places]
+        strange = known[places] != codes
+        if not strange.any():
+            return found, Counter()
+        distinct, inverse, counts = np.unique(
+            codes[strange], return_inverse=True, return_counts=True
+        )
+        there = [(code >> 16, code >> 8 & 255, code & 255) for code in distinct.tolist()]
+        counted = Counter(dict(zip(there, counts.tolist(), strict=True)))
+        if unknown == "error":
+            raise self.unknown_colors(counted)
+        if unknown == "nearest":
+            near = np.array([self.by_color[self.nearest(color)] for color in there], np.int32)
+            found[strange] = near[inverse]
+        else:
+            found[strange] = IGNORE
+        return found, counted
+
+    def nearest(self, color: Color) -> Color:
+        """Return the colour of the table that is nearest in RGB."""
+        return min(
+            self.by_color,
+            key=lambda known: sum((a - b) ** 2 for a, b in zip(known, color, strict=True)),
+        )
+
+    def describe(self, unknown: Counter[Color]) -> str:
+        """Name the most frequent unknown colours, each with its nearest class."""
+        names = {label: name for name, label in self.classes.items()} | {IGNORE: "unlabelled"}
+        words = []
+        for color, count in unknown.most_common(SHOWN):
+            near = self.nearest(color)
+            words.append(
+                f"{count} pixels of {_shown(color)}, nearest is {names[self.by_color[near]]} "
+                f"{_shown(near)}"
+            )
+        rest = len(unknown) - SHOWN
+        return "; ".join(words) + (f"; and {rest} more colours" if rest > 0 else "")
+
+    def unknown_colors(self, unknown: Counter[Color]) -> UserError:
+        """The error for a label map that has colours of no class."""
+        remedy = f"add them to {self.source}, or give --unknown-colors ignore, or nearest"
+        return UserError("", "has colours of no class", remedy, self.describe(unknown))
+
+
+def read_table(path: Path) -> list[tuple[str, Color | None]]:
+    """Read names and colours: a CSV file with r, g, b in its header, or a line for each class.
+
+    Lines are `name r g b`, `r g b name`, or names alone, separated by blanks, commas, semicolons,
+    tabs or colons; # starts a comment.
+    """
+    lines = [line for line in read_lines(path) if not line.startswith("#")]
+    if not lines:
+        raise UserError(shown(path), "names no class", "give lines such as `sky 128 128 128`")
+    header = [word.strip().lower() for word in re.split(r"[,;\t]", lines[0])]
+    columns = next(
+        (one for one in (("r", "g", "b"), ("red", "green", "blue")) if {*one} <= {*header}), None
+    )
+    if columns is not None:
+        names = [word for word in ("name", "class", "label", "category") if word in header]
+        name = next(iter([*names, *(word for word in header if word not in columns)]))
+        separator = next(sign for sign in ",;\t" if sign in lines[0])
+        table = list(csv.reader(lines[1:], delimiter=separator, skipinitialspace=True))
+        rows = [dict(zip(header, row, strict=False)) for row in table]
+        return [
+            (row.get(name, "").strip(), _color([row.get(one, "") for one in columns], path, number))
+            for number, row in enumerate(rows, 2)
+        ]
+    found: list[tuple[str, Color | None]] = []
+    for number, line in enumerate(lines, 1):
+        if match := _COLOR_FIRST.fullmatch(line):
+            found.append((match[4].strip(), _color(match.groups()[:3], path, number)))
+        elif match := _NAME_FIRST.fullmatch(line):
+            found.append((match[1].strip(" ,;:\t"), _color(match.groups()[1:], path, number)))
+        else:
+            found.append((line, None))
+    with_color = [color is not None for _, color in found]
+    if any(with_color) and not all(with_color):
+        at = with_color.index(False) + 1
+        if at > 1:
+            what, remedy = f"line {at}: {lines[at - 1]!r}", "give `name r g b`"
+            raise UserError(shown(path), what, remedy)
+        del found[0]  # a header without r, g and b
+    return found
+
+
+def _color(values: Iterable[str], path: Path, line: int) -> Color:
+    levels = [int(value) if value.strip().isdecimal() else -1 for value in values]
+    if not all(0 <= level <= 255 for level in levels):
+        raise UserError(shown(path), f"line {line} has no colour", "give r, g, b from 0 to 255")
+    red, green, blue = levels
+    return red, green, blue
+
+
+def _codes(colors: NDArray[np.uint8]) -> NDArray[np.int32]:
+    wide = colors.astype(np.int32)
+    return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+
+
+def _shown(color: Color) -> str:
+    return " ".join(map(str, color))
+
+
+def voc_color(index: int) -> Color:
+    """Return the colour of a class in PASCAL VOC's palette, whose bits are spread over r, g, b.
+
+    >>> voc_color(1), voc_color(20)
+    ((128, 0, 0), (0, 64, 128))
+    """
+    levels = [0, 0, 0]
+    for bit in range(8):
+        for channel in range(3):
+            levels[channel] |= (index >> (3 * bit + channel) & 1) << (7 - bit)
+    return levels[0], levels[1], levels[2]
+
+
+VOC = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
+    "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa",
+    "train", "tvmonitor",
+)  # fmt: skip
+_CAMVID = """
+    64 128 64 Animal, 192 0 128 Archway, 0 128 192 Bicyclist, 0 128 64 Bridge, 128 0 0 Building,
+    64 0 128 Car, 64 0 192 CartLuggagePram, 192 128 64 Child, 192 192 128 Column_Pole,
+    64 64 128 Fence, 128 0 192 LaneMkgsDriv, 192 0 64 LaneMkgsNonDriv, 128 128 64 Misc_Text,
+    192 0 192 MotorcycleScooter, 128 64 64 OtherMoving, 64 192 128 ParkingBlock,
+    64 64 0 Pedestrian, 128 64 128 Road, 128 128 192 RoadShoulder, 0 0 192 Sidewalk,
+    192 128 128 SignSymbol, 128 128 128 Sky, 64 128 192 SUVPickupTruck, 0 0 64 TrafficCone,
+    0 64 64 TrafficLight, 192 64 128 Train, 128 128 0 Tree, 192 128 192 Truck_Bus, 64 0 64 Tunnel,
+    192 192 0 VegetationMisc, 0 0 0 Void, 64 192 0 Wall
+"""
+
+
+BUILT_IN = ("voc", "camvid")
+VOC_SOURCE = "VOC's palette"
+
+
+def built_in(name: str) -> ColorTable:
+    """Return a table that needs no file: "voc" (255, the border, is 224 224 192) or "camvid"."""
+    if name == "voc":
+        rows = [(class_, voc_color(index)) for index, class_ in enumerate(VOC)]
+        return ColorTable([*rows, ("border", voc_color(IGNORE))], VOC_SOURCE)
+    words = (row.split() for row in _CAMVID.split(","))
+    return ColorTable(((n, (int(r), int(g), int(b))) for r, g, b, n in words), "CamVid's palette")
