@@ -21,7 +21,7 @@ class TestFolder(PairedDatasetTests):
     dataset, classes = FolderDataset, ("sky", "tree", "road")
     splits = {"train": ["b", "sub/c"], "test": ["a"]}
     labels = [[0, 0], [0, 0]]
-    no_split = "dev.txt: no such file; the splits here are test, train"
+    no_split = "dev.txt: no such file; the splits here are train, test"
 
     def replica(self, root):
         for index, name in enumerate(["b", "a", "sub/c"]):
@@ -36,7 +36,8 @@ class TestFolder(PairedDatasetTests):
 def test_mmseg_folders(tmp_path):
     for split in ("train", "val"):
         write(tmp_path, f"x_{split}", np.ones((3, 3)), f"img_dir/{split}", f"ann_dir/{split}")
-    assert [FolderDataset(tmp_path, s)[0].name for s in ("train", "val")] == ["x_train", "x_val"]
+    names = ["train/x_train", "val/x_val"]
+    assert [FolderDataset(tmp_path, s)[0].name for s in ("train", "val")] == names
 
 
 def test_labels_are_mapped_on_reading(tmp_path):

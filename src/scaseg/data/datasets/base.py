@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,7 +262,7 @@ def read_list(path: Path, *, folders: bool = False) -> list[str]:
         if name.suffix.lower() in IMAGE_SUFFIXES:
             name = name.with_suffix("")
         if not line.startswith("#"):
-            names.append(str(name) if folders else name.name)
+            names.append(normalize("NFC", str(name) if folders else name.name))
     if not names:
         raise UserError(shown(path), "names no photograph", "give one name a line")
     return names
@@ -271,6 +272,7 @@ def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
     """Find the files below a folder by name, their path below it without suffix.
 
     A suffix may be more than an extension: of `a_mask.png` by "_mask.png" the name is `a`.
+    Names are composed (NFC): a Mac writes an umlaut as two signs, and most others as one.
     """
     found: dict[str, list[Path]] = {}
     for place, folders, files in os.walk(folder):
@@ -281,7 +283,8 @@ def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
             end = next((end for end in suffixes if file.lower().endswith(end.lower())), None)
             # hidden files are a system's own, such as macOS's ._NAME.jpg
             if end is not None and not file.startswith("."):
-                found.setdefault(prefix + file[: -len(end)], []).append(Path(place, file))
+                name = normalize("NFC", prefix + file[: -len(end)])
+                found.setdefault(name, []).append(Path(place, file))
     return found
 
 
@@ -300,17 +303,28 @@ def pair_files(
     photographs, maps = find_files(images, *image_suffixes), find_files(labels, *label_suffixes)
     if not photographs and names is None:
         raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
-    pairs, problems = [], []
+    pairs: list[FilePair] = []
+    problems: list[UserError] = []
     for first, *others in (*photographs.values(), *maps.values()):
         what = f"{first.name} has the same name"
         problems += [UserError(shown(other), what, "keep one of them") for other in others]
     remedy = "add what is missing, or take the name out"
-    for name in sorted(photographs) if names is None else names:
-        if name not in photographs:
+    folded = [_by_folded_case(found) for found in (photographs, maps)]
+
+    def match(name: str, number: int, found: Mapping[str, list[Path]]) -> str | None:
+        """Find a name, in another case if that is unambiguous."""
+        alike = [names.get(name.casefold(), []) for names in folded]
+        is_plain = len(alike[number]) == 1 and all(len(names) <= 1 for names in alike)
+        return name if name in found else alike[number][0] if is_plain else None
+
+    for listed in sorted(photographs) if names is None else names:
+        name = match(listed, 0, photographs)
+        own = None if name is None else match(name, 1, maps)
+        if name is None:
             what = f"has no photograph that {listed_in} names"
-            problems.append(UserError(shown(images), what, remedy, repr(name)))
-        elif name in maps:
-            pairs.append(FilePair(photographs[name][0], maps[name][0], name))
+            problems.append(UserError(shown(images), what, remedy, repr(listed)))
+        elif own is not None:
+            pairs.append(FilePair(photographs[name][0], maps[own][0], name))
         elif lossy := [end for end in (".jpg", ".jpeg") if (labels / f"{name}{end}").is_file()]:
             png = "its values are blurred, use PNG"
             problems.append(UserError(shown(labels / f"{name}{lossy[0]}"), "a JPEG label map", png))
@@ -318,3 +332,10 @@ def pair_files(
             what = "has no label map for a photograph"
             problems.append(UserError(shown(labels), what, remedy, repr(name)))
     return pairs, problems
+
+
+def _by_folded_case(names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.casefold(), []).append(name)
+    return found

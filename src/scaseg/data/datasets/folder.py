@@ -1,65 +1,239 @@
-"""A folder of photographs and label maps: images/ and labels/, or mmseg's img_dir/ and ann_dir/."""
+"""A folder of photographs and label maps, with lists or folders for its splits."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
-from scaseg.data.datasets.base import Listing, PairedDataset, pair_files, read_list
+from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
+from scaseg.data.datasets.base import read_list as read_names
+from scaseg.data.datasets.layout import (
+    SPLITS,
+    Layout,
+    Place,
+    contents,
+    find_layout,
+    nearest_file,
+    split_of,
+)
 from scaseg.data.datasets.recognition import advice
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
 
-LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
-SPLITS = ("train", "val", "test")
+LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
+CONVERT = "bring the names together: `scaseg data prepare suffix SRC DST`"
+# a line of a list that names both files: images/a.jpg labels/a.png
+_PAIR = re.compile(
+    r"(.+?\.(?:jpe?g|png|bmp|tiff?|webp))\s*[\s,;]\s*(.+\.(?:png|tiff?|bmp|npy))", re.IGNORECASE
+)
 
 
 class FolderDataset(PairedDataset):
-    """images/NAME.jpg + labels/NAME.png, or img_dir/SPLIT/ + ann_dir/SPLIT/.
+    """images/NAME.jpg + labels/NAME.png, with lists (train.txt, ...) or folders of splits.
 
-    In the first form classes.txt (one name a line) and train.txt, val.txt, test.txt (one NAME a
-    line, with or without suffix) are optional; NAME may be in a subfolder.
+    classes.txt (one name a line) and the lists are optional: a line is NAME, with or without
+    folder and suffix, or a photograph and its label map. Where folders are called after splits,
+    those are the splits: images/train/ + labels/train/, train/images/ + train/labels/, train/ +
+    train_labels/, mmseg's img_dir/train/ + ann_dir/train/; see `layout` for other names.
     """
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        if not (root / "img_dir").is_dir():
-            return tuple(split for split in SPLITS if (root / f"{split}.txt").is_file())
-        found = {path.name for path in (root / "img_dir").iterdir() if path.is_dir()}
+        folders = find_layout(root).splits if root.is_dir() else {}
+        found = {*_lists(root), *(split for split, place in folders.items() if place.labels)}
         return (*(s for s in SPLITS if s in found), *sorted(found.difference(SPLITS)))
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
-        path = root / "classes.txt"
-        if not path.is_file():
+        path = next((one for one in _texts(root) if one.name.lower() == "classes.txt"), None)
+        if path is None:
             return None
         names = tuple(read_lines(path))
         if not names:
             raise UserError(shown(path), "names no class", "give one name a line")
         return names
 
+    @property
+    def notes(self) -> Sequence[str]:
+        whole, splits = find_layout(self.root)
+        found = [
+            f"{shown(place.images.relative_to(self.root))}/ has no label maps beside it: not used"
+            for place in splits.values()
+            if place.labels is None
+        ]
+        if whole is not None and splits and not _lists(self.root):
+            used = {place.images for place in splits.values()}
+            beside = [path for path in whole.images.iterdir() if path not in used]
+            beside = [path for path in beside if not path.name.startswith(".")]
+            if beside:
+                folders = ", ".join(f"{shown(path.name)}/" for path in sorted(used))
+                what = (
+                    f"{min(beside).name} and {len(beside) - 1} more"
+                    if beside[1:]
+                    else beside[0].name
+                )
+                found.append(f"{whole.images.name}/ has {shown(what)} beside {folders}: not used")
+        return found
+
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        images, labels, names = root / "images", root / "labels", None
-        if (root / "img_dir").is_dir():
-            images, labels = root / "img_dir" / (split or ""), root / "ann_dir" / (split or "")
-        elif split is not None:
-            names = _read_split(root / f"{split}.txt")
-        for folder in (images, labels):
-            if not folder.is_dir():
-                forms = "give images/ and labels/, or img_dir/ and ann_dir/"
-                raise UserError(shown(folder), "no such folder", advice(root) or forms)
-        listed_in = f"{split}.txt"
-        return pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
+        layout, lists = find_layout(root), _lists(root)
+        if split is not None and split not in layout.splits:
+            lists.setdefault(split, root / f"{split}.txt")
+        if split in lists:
+            return _listed(root, layout, split, lists[split])
+        if split is not None:
+            return _of_split(root, split, layout.splits[split])
+        if layout.whole is not None and (lists or not layout.splits):
+            return _pair(root, None, *_complete(root, layout.whole))
+        parts = [_listed(root, layout, name, path) for name, path in lists.items()]
+        parts += [
+            _of_split(root, name, place)
+            for name, place in layout.splits.items()
+            if place.labels is not None and name not in lists
+        ]
+        if not parts:
+            _complete(root, layout.whole)
+        pairs = {pair.image: pair for found, _ in parts for pair in found}
+        return list(pairs.values()), [problem for _, problems in parts for problem in problems]
 
 
-def _read_split(path: Path) -> list[str]:
-    if path.is_file():
-        return read_list(path, folders=True)
-    there = sorted(other.stem for other in path.parent.glob("*.txt") if other.stem != "classes")
-    if there:
-        raise UserError(shown(path), "no such file", f"the splits here are {', '.join(there)}")
-    raise UserError(
+def _texts(root: Path) -> list[Path]:
+    return sorted(
+        path for path in root.glob("*") if path.suffix.lower() == ".txt" and path.is_file()
+    )
+
+
+def _lists(root: Path) -> dict[str, Path]:
+    """Return the lists of splits; where several have one split's name, the plainest."""
+    texts = sorted(_texts(root), key=lambda path: (len(path.stem), path.stem), reverse=True)
+    return {split: path for path in texts if (split := split_of(path.stem)) is not None}
+
+
+def _complete(root: Path, place: Place | None) -> tuple[Path, Path]:
+    """Return both folders; a UserError says what is there instead."""
+    images = root / "images" if place is None else place.images
+    labels = root / "labels" if place is None or place.labels is None else place.labels
+    for folder in (images, labels):
+        if not folder.is_dir():
+            forms = "give images/ and labels/, or another layout of `scaseg data list`"
+            there = contents(root)
+            found = there and f"{shown(root)} has {there}"
+            raise UserError(shown(folder), "no such folder", advice(root) or forms, found)
+    return images, labels
+
+
+def _pair(
+    root: Path, names: Sequence[str] | None, images: Path, labels: Path, listed_in: str = ""
+) -> Listing:
+    """Pair files by name; where none pair, one problem says how those that are there are called."""
+    pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
+    photographs = {} if pairs else find_files(images, *IMAGE_SUFFIXES)
+    first = next((name for name in names or sorted(photographs) if name in photographs), None)
+    there = None if first is None else nearest_file(photographs[first][0], labels)
+    if first and there and Path(there).suffix.lower() not in (".jpg", ".jpeg"):  # said already
+        photograph = photographs[first][0].relative_to(images).as_posix()
+        what = f"has {shown(there)} for {shown(photograph)}, and no label map of its name"
+        problems = [UserError(shown(labels), what, advice(root) or CONVERT)]
+    return pairs, problems
+
+
+def _of_split(root: Path, split: str, place: Place) -> Listing:
+    """Pair the files in the folders of a split; their names begin with it, to be unique."""
+    if place.labels is None:
+        raise UserError(shown(place.images), "has no label maps beside it", "`predict` needs none")
+    pairs, problems = _pair(root, None, place.images, place.labels)
+    return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs], problems
+
+
+def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
+    """Pair the files that a list names, one photograph or one pair a line."""
+    place = layout.whole or layout.splits.get(split)
+    if not path.is_file():
+        raise _no_list(path)
+    lines = [line.replace("\\", "/") for line in read_lines(path) if not line.startswith("#")]
+    matches = [_PAIR.fullmatch(line) for line in lines]
+    if lines and all(matches):
+        return _listed_pairs(
+            root, place, path.name, [(match[1], match[2]) for match in matches if match]
+        )
+    if any(matches):
+        line = next(line for line, match in zip(lines, matches, strict=True) if not match)
+        fits = "give a photograph a line, or a photograph and its label map"
+        raise UserError(shown(path), "not every line names a pair", fits, repr(line))
+    images, labels = _complete(root, place)
+    names = [_below(name, images.relative_to(root)) for name in read_names(path, folders=True)]
+    if layout.whole is not None and split in layout.splits:  # x of train.txt may be train/x
+        folder = layout.splits[split].images.name
+        known = find_files(images, *IMAGE_SUFFIXES)
+        names = [one if one in known else f"{folder}/{one}" for one in names]
+    return _pair(root, names, images, labels, path.name)
+
+
+def _listed_pairs(
+    root: Path, place: Place | None, listed_in: str, entries: Sequence[tuple[str, str]]
+) -> Listing:
+    pairs, problems = [], []
+    for entry in entries:
+        folders = (None, None) if place is None else place
+        files = [_locate(root, folder, one) for one, folder in zip(entry, folders, strict=True)]
+        for one, file, what in zip(entry, files, ("photograph", "label map"), strict=True):
+            if file is None:
+                problem = f"has no {what} that {listed_in} names"
+                remedy = "add what is missing, or take the line out"
+                problems.append(UserError(shown(root), problem, remedy, repr(one)))
+        image, labels = files
+        if image is not None and labels is not None:
+            inside = place is not None and image.is_relative_to(place.images)
+            name = image.relative_to(place.images if place is not None and inside else root)
+            pairs.append(FilePair(image, labels, normalize("NFC", name.with_suffix("").as_posix())))
+    return pairs, problems
+
+
+def _locate(root: Path, folder: Path | None, entry: str) -> Path | None:
+    """Find a file that a list names: from the dataset's folder on, or from the folder of its kind.
+
+    Nothing outside the dataset is found.
+    """
+    name = PurePosixPath(entry)
+    if ".." in name.parts:
+        return None
+    within = root.absolute()
+    below = name.relative_to(within) if name.is_relative_to(within.as_posix()) else name
+    places = [root / str(below).lstrip("/")]
+    if folder is not None:
+        places.append(folder / _below(entry, folder.relative_to(root)).lstrip("/"))
+    for place in places:
+        for form in ("NFC", "NFD"):
+            if (path := Path(normalize(form, str(place)))).is_file():
+                return path
+    return None
+
+
+def _below(name: str, folder: Path) -> str:
+    """Return the part of a name that comes after a folder; all of it if the folder is not in it.
+
+    >>> _below("/data/photos/images/day/a", Path("images"))
+    'day/a'
+    """
+    parts, inside = PurePosixPath(name).parts, [part.lower() for part in folder.parts]
+    for start in range(len(parts) - len(inside) - 1, -1, -1):
+        if [part.lower() for part in parts[start : start + len(inside)]] == inside:
+            return PurePosixPath(*parts[start + len(inside) :]).as_posix()
+    return name
+
+
+def _no_list(path: Path) -> UserError:
+    root = path.parent
+    there = FolderDataset.splits(root)
+    others = sorted(other.stem for other in _texts(root) if other.stem.lower() != "classes")
+    if there or others:
+        known = ", ".join(dict.fromkeys([*there, *others]))
+        return UserError(shown(path), "no such file", f"the splits here are {known}")
+    return UserError(
         shown(path),
         "no such file, nor any other list",
         "write it, a name a line, or give no split to take all photographs (evaluate: --split all)",

@@ -23,6 +23,7 @@ from PIL import Image, TiffTags, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from scaseg.data.decode import files
+from scaseg.data.decode.array import read_label_array
 from scaseg.data.decode.files import ORIENTATION, UPRIGHT
 from scaseg.errors import UserError
 
@@ -58,9 +59,12 @@ def read_image(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np
 def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.int32]:
     """Read a label map, (H, W) class indices, from an 8- or 16-bit grey or a palette image.
 
+    Arrays that NumPy saved (.npy) are read too.
     The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
+    if Path(path).suffix.lower() == ".npy":
+        return read_label_array(path, max_pixels=max_pixels)
     with _open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image)
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):

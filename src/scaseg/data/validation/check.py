@@ -101,6 +101,7 @@ def report_on(reading: Reading) -> Report:
     found = chain(
         # each once: a problem of the folders is one of every split
         dict.fromkeys(findings.Finding.from_error(error, remedy) for error in missing),
+        (findings.Finding(shown(root), note, "", severity="warning") for note in everything.notes),
         *(check.findings for check in checks),
         findings.value_findings(everything, checks),
         findings.duplicate_findings(splits, checks),
