@@ -84,10 +84,10 @@ def find_layout(root: Path) -> Layout:
 def contents(folder: Path) -> str:
     """Name what a folder holds, in a few words; empty if that is nothing."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: (not entry.is_dir(), entry.name))
+        entries = sorted(os.scandir(folder), key=lambda entry: (not _is_folder(entry), entry.name))
     except OSError:
         return ""
-    names = [one.name + "/" * one.is_dir() for one in entries if not one.name.startswith(".")]
+    names = [one.name + "/" * _is_folder(one) for one in entries if not one.name.startswith(".")]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(shown, names[:SHOWN])) + more
 
@@ -130,9 +130,16 @@ def _parse(name: str) -> tuple[str | None, Role | None]:
     return None, None
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
 def _folders(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
-        return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+        return sorted(Path(entry.path) for entry in entries if _is_folder(entry))
 
 
 def _inside(folder: Path) -> list[tuple[str, Path]]:
