@@ -42,7 +42,7 @@ class FolderDataset(PairedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        folders = find_layout(root).splits if root.is_dir() else {}
+        folders = find_layout(root).splits
         found = {*_lists(root), *(split for split, place in folders.items() if place.labels)}
         return (*(s for s in SPLITS if s in found), *sorted(found.difference(SPLITS)))
 

@@ -138,6 +138,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
     with os.scandir(folder) as entries:
         return sorted(Path(entry.path) for entry in entries if _is_folder(entry))
 
