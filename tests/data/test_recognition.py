@@ -93,13 +93,14 @@ def test_options_of_formats(tmp_path):
 
 
 def test_two_photographs_of_one_name_are_not_lost(tmp_path):
-    """mmseg's img_dir/train/0.jpg and img_dir/val/0.jpg are two photographs."""
+    """x/0.jpg and x/0.png are two photographs."""
     from scaseg.data.prepare import IncompleteError, prepare
 
-    for split in ("train", "val"):
-        replicas.photograph(tmp_path / "mm" / "img_dir" / split / "0.jpg")
-        replicas.png(tmp_path / "mm" / "ann_dir" / split / "0.png", [[0] * 3] * 2)
+    for split, suffix in (("train", ".jpg"), ("val", ".png")):
+        replicas.photograph(tmp_path / "mm" / f"x/0{suffix}")
+        replicas.png(tmp_path / "mm" / f"{split}.png", [[0] * 3] * 2)
+        (tmp_path / "mm" / f"{split}.txt").write_text(f"x/0{suffix} {split}.png")
     with pytest.raises(IncompleteError) as refused:
         prepare(FolderDataset, tmp_path / "mm", tmp_path / "ours")
     [problem] = refused.value.problems
-    assert "train/0.jpg has the same name; rename one of them" in str(problem)
+    assert "x/0.jpg has the same name; rename one of them" in str(problem)

@@ -10,6 +10,7 @@ from unicodedata import normalize
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
 from scaseg.data.datasets.base import read_list as read_names
 from scaseg.data.datasets.layout import (
+    PREFERRED,
     SPLITS,
     Layout,
     Place,
@@ -130,6 +131,11 @@ def _pair(
     root: Path, names: Sequence[str] | None, images: Path, labels: Path, listed_in: str = ""
 ) -> Listing:
     """Pair files by name; where none pair, one problem says how those that are there are called."""
+    tops = {folder.relative_to(root).parts[0].lower() for folder in (images, labels)}
+    if not tops <= set(PREFERRED) and (
+        known := advice(root)
+    ):  # with values of its own
+        raise UserError(shown(root), "is in another format than images/ and labels/", known)
     pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
     photographs = {} if pairs else find_files(images, *IMAGE_SUFFIXES)
     first = next((name for name in names or sorted(photographs) if name in photographs), None)
