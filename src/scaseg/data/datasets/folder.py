@@ -132,9 +132,7 @@ def _pair(
 ) -> Listing:
     """Pair files by name; where none pair, one problem says how those that are there are called."""
     tops = {folder.relative_to(root).parts[0].lower() for folder in (images, labels)}
-    if not tops <= set(PREFERRED) and (
-        known := advice(root)
-    ):  # with values of its own
+    if not tops <= set(PREFERRED) and (known := advice(root)):  # with values of its own
         raise UserError(shown(root), "is in another format than images/ and labels/", known)
     pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
     photographs = {} if pairs else find_files(images, *IMAGE_SUFFIXES)
