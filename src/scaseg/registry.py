@@ -77,6 +77,8 @@ DATASETS = Registry(
         "cityscapes": "scaseg.data.datasets.cityscapes:Cityscapes",
         "ade20k": "scaseg.data.datasets.ade20k:Ade20k",
         "atlantis": "scaseg.data.datasets.atlantis:Atlantis",
+        "colors": "scaseg.data.datasets.colors:ColorDataset",
+        "suffix": "scaseg.data.datasets.suffix:SuffixDataset",
         "context_scenes_global": "scaseg.data.datasets.context_scenes:ContextScenesGlobal",
         "context_scenes_selective": "scaseg.data.datasets.context_scenes:ContextScenesSelective",
     },

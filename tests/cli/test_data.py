@@ -70,12 +70,12 @@ def test_all_problems_and_exit_code_1(root, capsys):
     for name in "abcxy":
         Image.new("RGB", (24, 16)).save(root / "labels" / f"{name}.png")
     (root / "images" / "a.jpg").write_bytes(b"torn")
-    assert exit_code("check", root) == 1
+    assert exit_code("check", root, "--name", "folder") == 1
     printed = capsys.readouterr()
     assert "error, 5 times: a RGB label map" in printed.out
     assert "images/a.jpg: not an image" in printed.out
     assert printed.err == ""
-    assert exit_code("check", root, "--json") == 1
+    assert exit_code("check", root, "--json", "--name", "folder") == 1
     report = json.loads(capsys.readouterr().out)
     assert {len(kind["places"]) for kind in report["errors"]} == {1, 5}
     assert report["splits"] == {"train": 3, "test": 2}

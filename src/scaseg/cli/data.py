@@ -24,6 +24,7 @@ FORMAT_OPTIONS = {
     "classes_file": ("FILE", "class names, with colours where labels are colours"),
     "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
     "label_suffix": ("END", "how the names of label maps end: _mask.png"),
+    "unknown_colors": ("WHAT", "colours of no class: error, ignore or nearest (error)"),
 }
 
 

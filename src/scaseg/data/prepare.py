@@ -25,6 +25,7 @@ from scaseg.progress import Progress
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")
+UNLABELLED_COLOR = (224, 224, 192)  # as in VOC's palette
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
@@ -212,7 +213,9 @@ def _write_pair(task: _Task) -> UserError | None:
             partial.write_bytes(photograph)
     labels = Image.fromarray(sample.labels.astype("uint8"))
     if task.data.palette is not None:
-        labels.putpalette([level for color in task.data.palette for level in color])
+        # all 256: with fewer, Pillow saves fewer bits, and 255 would become a class
+        colors = [*task.data.palette, *[UNLABELLED_COLOR] * (256 - len(task.data.palette))]
+        labels.putpalette([level for color in colors for level in color])
     with whole_file(task.labels) as partial:
         labels.save(partial, format="PNG")
     return None

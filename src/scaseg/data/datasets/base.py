@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
 from unicodedata import normalize
@@ -30,6 +31,7 @@ class SegmentationDataset(ABC):
     classes: tuple[str, ...] | None
     palette: tuple[tuple[int, int, int], ...] | None = None
     root: Path | None
+    is_general: ClassVar[bool] = False  # recognized only where no other format is
     problems: Sequence[UserError] = ()  # what is missing or ambiguous
     options: ClassVar[tuple[str, ...]] = ()  # class attributes that `configured` may set
 
@@ -300,7 +302,15 @@ def pair_files(
     for folder, what in ((images, "photographs"), (labels, "label maps")):
         if not folder.is_dir():
             raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
-    photographs, maps = find_files(images, *image_suffixes), find_files(labels, *label_suffixes)
+    maps = find_files(labels, *label_suffixes)
+    photographs = find_files(images, *image_suffixes)
+    if images == labels:  # x_mask.png is no photograph
+        known = set(chain(*maps.values()))
+        rest = (
+            (name, [path for path in paths if path not in known])
+            for name, paths in photographs.items()
+        )
+        photographs = {name: paths for name, paths in rest if paths}
     if not photographs and names is None:
         raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
     pairs: list[FilePair] = []

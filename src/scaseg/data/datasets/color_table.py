@@ -20,7 +20,7 @@ from scaseg.io.paths import read_lines, shown
 
 Color = tuple[int, int, int]
 # rows of a table with these names are no classes but unlabelled
-UNLABELLED = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown", "border"}
+UNLABELLED = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown"}
 SHOWN = 3  # unknown colours that a message names
 
 _RGB = r"(\d+)\s*[,;\s]\s*(\d+)\s*[,;\s]\s*(\d+)"
@@ -40,9 +40,11 @@ class ColorTable:
         self.source = source
         self.classes: dict[str, int] = {}
         self.by_color: dict[Color, int] = {}
+        self.void: list[str] = []  # names of what is unlabelled
         for name, color in rows:
             if name.lower() in UNLABELLED:
                 label = IGNORE
+                self.void.append(name)
             else:
                 label = self.classes.setdefault(name, len(self.classes))
             if self.by_color.setdefault(color, label) != label:
@@ -238,6 +240,6 @@ def built_in(name: str) -> ColorTable:
     """Return a table that needs no file: "voc" (255, the border, is 224 224 192) or "camvid"."""
     if name == "voc":
         rows = [(class_, voc_color(index)) for index, class_ in enumerate(VOC)]
-        return ColorTable([*rows, ("border", voc_color(IGNORE))], VOC_SOURCE)
+        return ColorTable([*rows, ("void", voc_color(IGNORE))], VOC_SOURCE)
     words = (row.split() for row in _CAMVID.split(","))
     return ColorTable(((n, (int(r), int(g), int(b))) for r, g, b, n in words), "CamVid's palette")

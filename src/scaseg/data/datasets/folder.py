@@ -44,7 +44,7 @@ class FolderDataset(PairedDataset):
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         folders = find_layout(root).splits
-        found = {*_lists(root), *(split for split, place in folders.items() if place.labels)}
+        found = {*find_lists(root), *(split for split, place in folders.items() if place.labels)}
         return (*(s for s in SPLITS if s in found), *sorted(found.difference(SPLITS)))
 
     @classmethod
@@ -65,7 +65,7 @@ class FolderDataset(PairedDataset):
             for place in splits.values()
             if place.labels is None
         ]
-        if whole is not None and splits and not _lists(self.root):
+        if whole is not None and splits and not find_lists(self.root):
             used = {place.images for place in splits.values()}
             beside = [path for path in whole.images.iterdir() if path not in used]
             beside = [path for path in beside if not path.name.startswith(".")]
@@ -81,7 +81,7 @@ class FolderDataset(PairedDataset):
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        layout, lists = find_layout(root), _lists(root)
+        layout, lists = find_layout(root), find_lists(root)
         if split is not None and split not in layout.splits:
             lists.setdefault(split, root / f"{split}.txt")
         if split in lists:
@@ -108,7 +108,7 @@ def _texts(root: Path) -> list[Path]:
     )
 
 
-def _lists(root: Path) -> dict[str, Path]:
+def find_lists(root: Path) -> dict[str, Path]:
     """Return the lists of splits; where several have one split's name, the plainest."""
     texts = sorted(_texts(root), key=lambda path: (len(path.stem), path.stem), reverse=True)
     return {split: path for path in texts if (split := split_of(path.stem)) is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -33,19 +34,31 @@ class Recognized(NamedTuple):
 
 
 def recognize(root: str | Path) -> list[Recognized]:
-    """Return the formats that fit a folder, or else the only folder in it; none for ours."""
-    root = Path(root)
+    """Return the formats that fit a folder, or else the only folder in it; none for ours.
+
+    General ones, of which many a folder could be, count only where no other fits.
+    """
+    folders = list(_alone(Path(root)))
+    for general in (False, True):
+        asked = {name: one for name, one in DATASETS.items() if one.is_general == general}
+        for folder in folders:
+            words = {name: dataset.recognize(folder) for name, dataset in asked.items()}
+            if found := [Recognized(name, folder, one) for name, one in words.items() if one]:
+                return found
+    return []
+
+
+def _alone(root: Path) -> Iterator[Path]:
+    """Yield a folder, the only folder in it, and so on."""
     for _ in range(DEPTH):
         if not root.is_dir():
-            break
-        formats = [Recognized(name, root, found) for name, found in _ask(root)]
-        if formats:
-            return formats
-        below = [path for path in root.iterdir() if path.is_dir() and path.name[0] not in "._"]
+            return
+        yield root
+        with os.scandir(root) as entries:
+            below = [one.path for one in entries if one.is_dir() and one.name[0] not in "._"]
         if len(below) != 1:
-            break
-        root = below[0]
-    return []
+            return
+        root = Path(below[0])
 
 
 def require_one(root: str | Path) -> Recognized:
@@ -70,8 +83,3 @@ def require_one(root: str | Path) -> Recognized:
 def advice(root: str | Path) -> str:
     """Say what a folder was recognized as, and the command; empty if nothing was."""
     return "; or ".join(f"it has {one.found}: run `{one.command}`" for one in recognize(root))
-
-
-def _ask(root: Path) -> list[tuple[str, str]]:
-    found = ((name, dataset.recognize(root)) for name, dataset in DATASETS.items())
-    return [(name, words) for name, words in found if words]

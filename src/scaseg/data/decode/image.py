@@ -69,6 +69,8 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
         _refuse_lossy(image)
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
             remedy = "give one channel with a class index a pixel"
+            if image.mode in ("RGB", "RGBA"):
+                remedy += ", or convert colours: `scaseg data prepare colors SRC DST`"
             raise UserError("", f"a {image.mode} label map", remedy)
         if several:
             raise UserError("", "a label map of several pages", "give a file for each")

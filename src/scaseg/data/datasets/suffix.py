@@ -1,0 +1,224 @@
+"""Photographs and label maps that are told apart by how their names end: x.jpg and x_mask.png."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from scaseg.data.datasets.base import (
+    FilePair,
+    Listing,
+    find_files,
+    pair_files,
+    read_list,
+    require_split,
+)
+from scaseg.data.datasets.folder import LABEL_SUFFIXES, FolderDataset, find_lists
+from scaseg.data.datasets.layout import Place, find_layout, split_of
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
+from scaseg.errors import UserError
+from scaseg.io.paths import shown
+
+MOST_FILES = 20_000  # whose names are compared to find endings
+SCANNED = 5  # label maps that are looked at for their kind
+WORDS = 4  # of a name, from its end, that may belong to the ending
+SHARE = 0.5  # of the photographs that an ending must explain
+_LABEL_WORD = re.compile(
+    r"mask|label|seg|truth|target|(?<![a-z])(?:gt|ann|[lp](?![a-z]))", re.IGNORECASE
+)
+
+
+class Endings(NamedTuple):
+    """How the names of photographs and of label maps end; "": in any extension."""
+
+    image: str
+    label: str
+
+    def __str__(self) -> str:
+        return f"NAME{self.image or '.jpg'} with NAME{self.label or '.png'}"
+
+
+class SuffixDataset(FolderDataset):
+    """NAME.jpg + NAME_mask.png or the like, in one folder, in two, or in folders of splits.
+
+    The endings are found where one pair of them explains the files; --image-suffix and
+    --label-suffix give them: .jpg, _mask.png. Folders and lists are those of `folder`; where there
+    are none, all files are taken, or those of the only two folders.
+    """
+
+    is_general = True
+    options: ClassVar[tuple[str, ...]] = ("image_suffix", "label_suffix")
+    image_suffix: ClassVar[str] = ""
+    label_suffix: ClassVar[str] = ""
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        found = cls.example(root)
+        # label maps of the same names in a folder of their own are read by `folder`
+        if found is None or are_colored(found[1]) or not found[0].label:
+            return None
+        return str(found[0])
+
+    @classmethod
+    def example(cls, root: Path) -> tuple[Endings, list[Path]] | None:
+        """Return the endings of some files and a few label maps; None if no endings fit."""
+        try:
+            place = next(iter(cls.places(root).values()))
+            pairs, _ = cls.pair(place)
+            some = [pair.labels for pair in pairs[:: max(1, len(pairs) // SCANNED)]]
+            return (cls.endings(place), some) if some else None
+        except (UserError, OSError):
+            return None
+
+    @classmethod
+    def places(cls, root: Path) -> dict[str, Place]:
+        """Return the folders of photographs and of label maps by split, "" for all of them."""
+        whole, splits = find_layout(root)
+        labelled = {split: place for split, place in splits.items() if place.labels}
+        if labelled and not find_lists(root):
+            return labelled
+        if whole is not None and whole.labels is not None:
+            return {"": whole}
+        with os.scandir(root) as entries:
+            below = [Path(one.path) for one in entries if one.is_dir() and one.name[0] != "."]
+        folders = [path for path in sorted(below) if next(_files(path), None)]
+        if named := {split: path for path in folders if (split := split_of(path.name))}:
+            return {split: Place(path, path) for split, path in named.items()}
+        if len(folders) == 2 and not any(path.parent == root for path in _files(root)):
+            folders.sort(key=lambda path: bool(_LABEL_WORD.search(path.name)))
+            return {"": Place(*folders)}
+        return {"": Place(root, root)}
+
+    @classmethod
+    def endings(cls, place: Place) -> Endings:
+        """Return the endings given, or the only ones that explain the files; else a UserError."""
+        images, labels = place
+        assert labels is not None
+        if cls.image_suffix and cls.label_suffix:
+            return Endings(cls.image_suffix, cls.label_suffix)
+        names = [
+            [file.relative_to(one).as_posix() for file in _files(one)] for one in (images, labels)
+        ]
+        found = find_endings(names[0], None if images == labels else names[1])
+        given = Endings(cls.image_suffix, cls.label_suffix)
+        found = [one for one in found if all(a in ("", b) for a, b in zip(given, one, strict=True))]
+        if len(found) == 1:
+            return found[0]
+        problem = "no pair of endings explains its files"
+        if found:
+            problem = f"several endings fit: {', '.join(map(str, found))}"
+        remedy = "give --image-suffix and --label-suffix, such as .jpg and _mask.png"
+        raise UserError(shown(images), problem, remedy)
+
+    @classmethod
+    def pair(cls, place: Place, names: Sequence[str] | None = None, listed_in: str = "") -> Listing:
+        """Pair the files of two folders, which may be one; names: None for all of them."""
+        images, labels = place
+        assert labels is not None
+        image, label = cls.endings(place)
+        label_ends = [label] if label else LABEL_SUFFIXES
+        image_ends = [image] if image else IMAGE_SUFFIXES
+        if names is None and images != labels:
+            known = find_files(images, *image_ends).keys() | find_files(labels, *label_ends).keys()
+            names, listed_in = sorted(known), "its label map"
+        return pair_files(names, images, labels, label_ends, image_ends, listed_in)
+
+    @classmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        named = tuple(split for split in cls.places(root) if split)
+        return named or tuple(find_lists(root))
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        places = cls.places(root)
+        if split is not None:
+            require_split(root, split, cls.splits(root))
+        if "" in places:
+            names = None if split is None else read_list(find_lists(root)[split], folders=True)
+            return cls.pair(places[""], names, f"{split}.txt")
+        pairs: list[FilePair] = []
+        problems: list[UserError] = []
+        for part in places if split is None else (split,):
+            found = cls.pair(places[part])
+            pairs += [pair._replace(name=f"{part}/{pair.name}") for pair in found[0]]
+            problems += found[1]
+        return pairs, problems
+
+
+def find_endings(images: Sequence[str], labels: Sequence[str] | None = None) -> list[Endings]:
+    """Return the endings that pair most files, by name; several only if they fit equally well.
+
+    labels: None where both kinds are in one folder.
+
+    >>> find_endings(["a.jpg", "a_mask.png", "b.jpg", "b_mask.png"])
+    [Endings(image='', label='_mask.png')]
+    """
+    together = labels is None
+    one, other = _by_ending(images), _by_ending(images if labels is None else labels)
+    photographs = len(images) / 2 if together else len(images)
+    best: dict[Endings, tuple[int, int]] = {}
+    for image, names in one.items():
+        for label, maps in other.items():
+            shared = len(names & maps)
+            if shared < SHARE * photographs or not label.lower().endswith(LABEL_SUFFIXES):
+                continue
+            if together and (image == label or not _is_label(image, label)):
+                continue
+            ends = [image, label]
+            if not together or not _is_extension(label):  # then any extension will do
+                ends = ["" if _is_extension(end) else end for end in ends]
+            best[Endings(*ends)] = (-shared, len(image) + len(label))
+    shortest = min(best.values(), default=None)
+    return [endings for endings, rank in best.items() if rank == shortest]
+
+
+def are_colored(label_maps: Sequence[Path]) -> bool:
+    """Return whether label maps have colours instead of class indices: all that can be read."""
+    modes = set()
+    for path in label_maps:
+        with suppress(UserError):
+            modes.add(image_mode(path) if path.suffix.lower() in IMAGE_SUFFIXES else "")
+    return bool(modes) and modes <= {"RGB", "RGBA"}
+
+
+def _is_extension(ending: str) -> bool:
+    return ending.lower() in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES)
+
+
+def _is_label(image: str, label: str) -> bool:
+    """Return whether of two endings in one folder the second is that of label maps."""
+    if image.lower().endswith((".jpg", ".jpeg")):
+        return True
+    return bool(_LABEL_WORD.search(label)) > bool(_LABEL_WORD.search(image))
+
+
+def _by_ending(files: Sequence[str]) -> dict[str, set[str]]:
+    """Return the names before each ending that many files have: .png, _mask.png, ..."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in files:
+        stem, _ = os.path.splitext(file)
+        first = stem.rfind("/") + 1
+        marks = [match.start() for match in re.finditer(r"[_.\- ]", stem) if match.start() > first]
+        for at in [*marks[-WORDS:], len(stem)]:
+            found[file[at:]].add(file[:at])
+    least = SHARE / 2 * len(files) / 2
+    return {ending: names for ending, names in found.items() if len(names) >= least}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the images below a folder, as many as are needed to find endings."""
+
+    def walk() -> Iterator[Path]:
+        for place, folders, files in os.walk(folder):
+            folders.sort()
+            for file in sorted(files):
+                if not file.startswith(".") and _is_extension(os.path.splitext(file)[1]):
+                    yield Path(place, file)
+
+    return islice(walk(), MOST_FILES)

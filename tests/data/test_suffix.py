@@ -1,0 +1,94 @@
+import pytest
+
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.recognition import recognize
+from scaseg.data.datasets.suffix import Endings, SuffixDataset, find_endings
+from tests.data import replicas
+
+LABELS = [[0, 1, 255]] * 2
+
+
+def write(root, images, labels):
+    """Two photographs and their label maps, from patterns such as train/{}_mask.png."""
+    for name in ("a_1", "b_2"):
+        replicas.photograph(root / images.format(name))
+        replicas.png(root / labels.format(name), LABELS)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "names"),
+    [
+        ("{}.jpg", "{}_mask.png", ["a_1", "b_2"]),
+        ("{}.png", "{}_mask.png", ["a_1", "b_2"]),
+        ("{}.jpg", "{}.png", ["a_1", "b_2"]),
+        ("{}_leftImg8bit.png", "{}_gtFine_labelIds.png", ["a_1", "b_2"]),
+        ("{}_sat.jpg", "{}_mask.png", ["a_1", "b_2"]),
+        ("images/{}.JPG", "masks/{}_mask.PNG", ["a_1", "b_2"]),
+        ("images/x/{}.jpg", "labels/x/{}-label.tif", ["x/a_1", "x/b_2"]),
+        ("photos_raw/{}.jpg", "my_labels_full/{}_L.png", ["a_1", "b_2"]),
+        ("train/{}.jpg", "train/{}_seg.png", ["train/a_1", "train/b_2"]),
+        ("train/{}.jpg", "train_labels/{}_L.png", ["train/a_1", "train/b_2"]),
+    ],
+)
+def test_endings_are_found(tmp_path, images, labels, names):
+    root = write(tmp_path, images, labels)
+    data = SuffixDataset(root)
+    assert data.names == names
+    assert [sample.labels.tolist() for sample in data] == [LABELS] * 2
+    assert {pair.image.name for pair in data.pairs}.isdisjoint(p.labels.name for p in data.pairs)
+    assert [one.name for one in recognize(root)] == ["suffix"]
+
+
+def test_lists_and_splits(tmp_path):
+    root = write(tmp_path / "listed", "images/{}.jpg", "labels/{}_mask.png")
+    replicas.text(root / "train.txt", "b_2.jpg\n")
+    replicas.text(root / "val.txt", "a_1\n")
+    assert SuffixDataset.splits(root) == ("train", "val")
+    assert SuffixDataset(root, "train").names == ["b_2"]
+    with pytest.raises(ValueError, match="has no split 'test'; there are train, val"):
+        SuffixDataset(root, "test")
+    for split in ("train", "val"):
+        write(tmp_path / "folders", f"{split}/{{}}.jpg", f"{split}_masks/{{}}_m.png")
+    assert SuffixDataset.splits(tmp_path / "folders") == ("train", "val")
+    assert SuffixDataset(tmp_path / "folders", "val").names == ["val/a_1", "val/b_2"]
+
+
+def test_options_decide_where_several_endings_fit(tmp_path):
+    root = write(tmp_path, "images/{}.jpg", "labels/{}_labelIds.png")
+    for name in ("a_1", "b_2"):
+        replicas.png(root / "labels" / f"{name}_instance.png", [[7] * 3] * 2)
+    with pytest.raises(ValueError, match=r"several endings fit: .*_labelIds.png.*--label-suffix"):
+        SuffixDataset(root)
+    assert recognize(root) == []
+    chosen = SuffixDataset.configured(label_suffix="_labelIds.png")
+    assert [sample.labels.tolist() for sample in chosen(root)] == [LABELS] * 2
+    given = SuffixDataset.configured(image_suffix=".jpg", label_suffix="_instance.png")
+    assert given(root)[0].labels.tolist() == [[7] * 3] * 2
+
+
+def test_what_is_missing_is_named(tmp_path):
+    root = write(tmp_path, "images/{}.jpg", "labels/{}_mask.png")
+    write(root, "images/{}c.jpg", "labels/{}c_mask.png")
+    (root / "labels" / "b_2c_mask.png").unlink()
+    (root / "images" / "a_1c.jpg").unlink()
+    found = [str(problem) for problem in SuffixDataset(root, strict=False).problems]
+    assert "images: has no photograph that its label map names ('a_1c')" in found[0]
+    assert "labels: has no label map for a photograph ('b_2c')" in found[1]
+
+
+def test_nothing_fits(tmp_path):
+    replicas.photograph(tmp_path / "holiday.jpg")
+    replicas.photograph(tmp_path / "other.jpg")
+    with pytest.raises(ValueError, match="no pair of endings explains its files; give --image-suf"):
+        SuffixDataset(tmp_path)
+    assert recognize(tmp_path) == []
+    replicas.photograph(tmp_path / "ours" / "images" / "a.jpg")
+    replicas.png(tmp_path / "ours" / "labels" / "a.png", LABELS)
+    assert recognize(tmp_path / "ours") == []
+    assert FolderDataset(tmp_path / "ours").names == ["a"]
+
+
+def test_one_missing_file_does_not_hide_the_endings():
+    files = [f"{index}{end}" for index in range(9) for end in (".jpg", "_mask.png")]
+    assert find_endings([*files, "9.jpg", "10.png"]) == [Endings("", "_mask.png")]
