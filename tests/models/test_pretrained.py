@@ -61,6 +61,10 @@ def test_other_input_channels_respond_alike(tmp_path):
         ).eval()
         found = model.backbone(picture.expand(-1, channels, -1, -1))[0]
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    # the first three of more than three bands are red, green and blue
+    first, old = model.backbone.features[0][0].weight, source.backbone.features[0][0].weight
+    assert torch.equal(first[:, :3], old * (3 / 5))
+    assert torch.equal(first[:, 3], old.mean(1) * (3 / 5))
 
 
 def test_weights_of_another_network_are_refused(tmp_path):

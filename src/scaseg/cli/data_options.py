@@ -14,7 +14,8 @@ from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError
 from scaseg.registry import DATASETS
 
-DATASET_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "max_pixels")
+LABEL_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index")
+DATASET_OPTIONS = (*LABEL_OPTIONS, "bands", "max_pixels")
 KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
 
 
@@ -38,6 +39,7 @@ def add_dataset(parser: Parser) -> None:
         help="0 is unlabelled, and every other class one less",
     )
     option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
+    option("--bands", metavar="N", help="bands of an image, TIFF or .npy (photographs: RGB)")
     option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
     add_max_pixels(parser)
     parser.set_defaults(takes_keys=True)

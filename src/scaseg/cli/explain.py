@@ -71,10 +71,14 @@ def _explain(options: argparse.Namespace) -> None:
 def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
     folder = find("--model", options.model)  # before torch is imported
 
-    from scaseg.data.decode.image import read_image
+    from scaseg.config.model import read_config
+    from scaseg.data.decode.bands import read_pixels
     from scaseg.explanation.maps import explain
 
-    image = read_image(options.image, max_pixels=options.max_pixels)
+    with located("--model"):
+        config = read_config(folder)
+    kind_of = (config.bands, config.dtype)
+    image = read_pixels(options.image, *kind_of, max_pixels=options.max_pixels)
     model = load("--model", folder, options.device)
     which = {"points": options.point, "grid": options.grid, "classes": options.classes}
     with as_options():

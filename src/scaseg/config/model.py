@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from scaseg.config.reading import read
-from scaseg.config.run import LARGEST_SIDE, SMALLEST_SIDE, DataConfig
-from scaseg.errors import UserError
+from scaseg.config.run import LARGEST_SIDE, MOST_CHANNELS, SMALLEST_SIDE, DataConfig
+from scaseg.errors import UserError, located
+from scaseg.io.model_folder import CONFIG
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-MOST_CLASSES, MOST_CHANNELS = 2**16 - 1, 2**10
+MOST_CLASSES = 2**16 - 1
+MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
+# what an image may hold; bands of any but the first are read as float32
+DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64")
 UNSHOWN = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, ends of lines
 
 
@@ -28,7 +34,8 @@ class ModelConfig:
     in_channels: int = 3
     context_options: dict[str, Any] = field(default_factory=dict)
     palette: tuple[tuple[int, int, int], ...] | None = None  # one RGB colour for each class
-    mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that it was trained on
+    dtype: str = "uint8"  # of the pixels that it was trained on, as stored
+    mean: tuple[float, ...] = IMAGENET_MEAN  # of these pixels: uint8 in [0, 1], others as stored
     std: tuple[float, ...] = IMAGENET_STD
     # photographs are brought to the largest size within (height, width); None: taken as they are
     fit: tuple[int, int] | None = None
@@ -50,12 +57,20 @@ class ModelConfig:
         ):
             remedy = f"give (height, width) from {SMALLEST_SIDE} to {LARGEST_SIDE}, or None"
             raise UserError("fit", f"{self.fit}", remedy)
+        if self.dtype not in DTYPES:
+            raise UserError.choice("dtype", self.dtype, DTYPES)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != channels:
                 problem = f"{len(values)} entries for {channels} input channels"
                 raise UserError(name, problem, "give one for each")
         if not all(value > 0 for value in self.std):
             raise UserError("std", f"{self.std}", "give numbers above 0")
+
+    @property
+    def bands(self) -> int | None:
+        """The bands that its images are read with; None: they are photographs, RGB of 8 bits."""
+        is_photograph = self.in_channels == 3 and self.dtype == "uint8"
+        return None if is_photograph else self.in_channels
 
     def to_dict(self) -> dict[str, Any]:
         """Return what config.json holds; `id2label` is there for tools that know the word."""
@@ -78,6 +93,23 @@ class ModelConfig:
         recipe = self.training.get("recipe")
         recorded = recipe.get("data") if isinstance(recipe, dict) else None
         return read(DataConfig, recorded, "training.recipe.data") if recorded else DataConfig()
+
+
+def read_config(folder: str | Path) -> ModelConfig:
+    """Read the config of a saved model; UserError says which file is wrong, and how."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise UserError(folder, f"has no {CONFIG}", "give a folder written by save_pretrained")
+    with located(path):
+        try:
+            if (size := path.stat().st_size) > MOST_BYTES:
+                raise ValueError(f"{size} bytes, where {MOST_BYTES} are the most")
+            plain = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError("", "not JSON", "save the model again", str(error)) from error
+        if not isinstance(plain, dict):
+            raise UserError("", f"holds a {type(plain).__name__}", "a model config is an object")
+        return ModelConfig.from_dict(plain)
 
 
 def check_class_names(names: Sequence[str]) -> None:

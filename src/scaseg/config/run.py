@@ -14,6 +14,7 @@ from scaseg.errors import UserError
 from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, GENERATED_DATASETS, HEADS
 from scaseg.system import Device, Precision
 
+MOST_CHANNELS = 2**10
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
 SMALLEST_SIDE = 8  # pixels: the stride of every backbone, so one neuron
 LARGEST_SIDE = 2**15  # of an image that is made: more would be a slip, or meant to fill the memory
@@ -47,6 +48,16 @@ class DataConfig:
     ignore_index: int = setting(
         255, "the value of unlabelled pixels on disk", least=0, most=LARGEST_LABEL
     )
+    bands: int | None = setting(
+        None,
+        "bands of an image, as TIFF or .npy hold them; null: photographs, read as RGB",
+        least=1,
+        most=MOST_CHANNELS,
+    )
+    mean: tuple[float, ...] | None = setting(
+        None, "of each band, 8 bits as 0 to 1, others as stored; null: measured, or the backbone's"
+    )
+    std: tuple[float, ...] | None = setting(None, "of each band, as mean", least=1e-12)
     max_pixels: int | None = setting(
         None, "refuse larger images and label maps before decoding; null: 250 million", least=1
     )
@@ -60,6 +71,10 @@ class DataConfig:
         if self.fold is not None and (self.folds is None or self.fold > self.folds):
             fits = "set data.folds too" if self.folds is None else f"give 1 to {self.folds}"
             raise UserError("data.fold", f"{self.fold}, and data.folds is {self.folds}", fits)
+        for key, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) != (self.bands or 3):
+                problem = f"{len(values)} numbers for {self.bands or 3} bands"
+                raise UserError(f"data.{key}", problem, "give one for each")
         for value in (*self.label_map, *self.label_map.values()):
             if not -LARGEST_LABEL <= value <= LARGEST_LABEL:
                 raise UserError("data.label_map", f"{value}", f"values are {LARGEST_LABEL} at most")

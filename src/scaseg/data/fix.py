@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset
-from scaseg.data.decode.image import image_orientation, read_image, turn
+from scaseg.data.decode.image import image_orientation, turn
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.data.validation.check import Reading, read_data
@@ -216,7 +216,7 @@ class _Repaired(PairedDataset):
 
     def __getitem__(self, index: int) -> Sample:
         image_path, label_path, name = self.pairs[index]
-        image = read_image(image_path, max_pixels=self.max_pixels)
+        image = self.read_image(image_path)
         labels = self._table[self._dataset.read_labels(label_path)]
         action = self._actions.get(image_path)
         if action == "turn":

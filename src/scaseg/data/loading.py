@@ -38,10 +38,11 @@ class RamCache:
 
     def __init__(self, dataset: SegmentationDataset, *, room: int | None = None) -> None:
         self.dataset = dataset
-        # from the sizes of up to 64 images: 3 bytes of colour, 4 of label a pixel
+        # from the sizes of up to 64 images: 3 bytes of colour (or its bands), 4 of label a pixel
+        depth = 4 + (dataset.bands or 3) * (1 if dataset.dtype in (None, "uint8") else 4)
         chosen = range(0, len(dataset), max(1, len(dataset) // 64))
         pixels = sum(math.prod(dataset.size(index)) for index in chosen)
-        needed = 7 * pixels / max(1, len(chosen)) * len(dataset)
+        needed = depth * pixels / max(1, len(chosen)) * len(dataset)
         if room is not None and needed > 0.8 * room:
             need, free = f"{needed / 2**30:.1f}", f"{room / 2**30:.1f}"
             what = f"ram: the decoded images take about {need} GiB and {free} GiB are free"
@@ -148,7 +149,7 @@ class EpochBatchSampler(Sampler[list[tuple[int, int]]]):
 
 
 class EvaluationExample(NamedTuple):
-    """An image (C, H, W) uint8 and its labels (H, W) int64, both at their size on disk."""
+    """An image (C, H, W) as stored and its labels (H, W) int64, both at their size on disk."""
 
     image: Tensor
     labels: Tensor

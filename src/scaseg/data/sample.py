@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ STEP = 16  # pixels: batches come in few sizes, since cuDNN searches algorithms 
 
 @dataclass
 class Sample:
-    """A photograph (H, W, C) uint8 and its labels (H, W) int32, IGNORE where unlabelled.
+    """An image (H, W, C), uint8 or float32, and its labels (H, W) int32, IGNORE where unlabelled.
 
     `size` is the (height, width) of the photograph within what transforms padded, right and
     below; None: all of it.
     """
 
-    image: NDArray[np.uint8]
+    image: NDArray[Any]
     labels: NDArray[np.int32]
     name: str
     size: tuple[int, int] | None = None
@@ -55,16 +55,21 @@ class Batch(NamedTuple):
     names: list[str]
 
 
+def unit_pixels(image: Tensor) -> Tensor:
+    """Pixels as floats: 8 bits in [0, 1], others as they are."""
+    return image.float() / 255 if image.dtype == torch.uint8 else image.float()
+
+
 def normalize(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
     """Subtract the mean and divide by the standard deviation; padding becomes exactly 0.
 
-    mean and std of pixels in [0, 1], as in `model.config.mean` and `model.config.std`.
+    mean and std of `unit_pixels`, as in `model.config.mean` and `model.config.std`.
     """
     channels = sample.image.shape[2]
     if len(mean) != channels or len(std) != channels:
         problem = f"{channels} channels, but mean and std have {len(mean)} and {len(std)} entries"
         raise UserError(sample.name, problem, "give one for each channel")
-    image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1).float() / 255
+    image = unit_pixels(torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1))
     image = (image - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
     height, width = sample.real_size
     image[:, height:] = 0

@@ -18,7 +18,7 @@ from scaseg.errors import UserError
 from scaseg.io.paths import open_regular
 from scaseg.registry import DATASETS
 
-LABEL_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index")  # of files alone
+FILE_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "bands")
 Images = TypeVar("Images", bound=SegmentationDataset)
 
 
@@ -28,7 +28,7 @@ def build_dataset(
     """Open one split of the data; `classes` are used if neither config nor files name them."""
     dataset: Callable[..., SegmentationDataset] = DATASETS.choose(config.name)
     if config.is_generated:
-        for key in ("root", *LABEL_SETTINGS):
+        for key in ("root", *FILE_SETTINGS):
             if (value := getattr(config, key)) != getattr(DataConfig(), key):
                 option = "--data" if key == "root" else f"data.{key}"
                 problem = f"{value!r}, but {config.name} is generated"
@@ -36,7 +36,7 @@ def build_dataset(
         return dataset(split)
     if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
         raise UserError("split", f"{split!r} leads out of the data", "give the name of a list")
-    settings = {key: getattr(config, key) for key in (*LABEL_SETTINGS, "max_pixels")}
+    settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "max_pixels")}
     if config.classes is None:
         settings["classes"] = classes
     return dataset(_root(config), split, **settings)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.random import Generator
+from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.config.run import SMALLEST_SIDE, AugmentConfig
@@ -132,7 +133,9 @@ class ColorJitter:
         pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
         gray = pixels.mean(axis=2, keepdims=True)
         pixels = gray + (pixels - gray) * saturation
-        return replace(sample, image=np.clip(pixels.round(), 0, 255).astype(np.uint8))
+        if sample.image.dtype == np.uint8:
+            pixels = np.clip(pixels.round(), 0, 255).astype(np.uint8)
+        return replace(sample, image=pixels)
 
 
 @dataclass(frozen=True)
@@ -204,13 +207,27 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
     _require_unpadded(sample, "resize")
     if sample.labels.shape == (height, width):
         return sample
-    image = Image.fromarray(sample.image).resize((width, height), Image.Resampling.BILINEAR)
+    image = by_band(
+        lambda one: one.resize((width, height), Image.Resampling.BILINEAR), sample.image
+    )
     rows, columns = (  # the old pixel under the middle of each new one
         ((np.arange(after) + 0.5) * before / after).astype(np.intp)
         for before, after in zip(sample.labels.shape, (height, width), strict=True)
     )
     labels = sample.labels[rows[:, None], columns]
-    return replace(sample, image=np.array(image), labels=labels, size=None)  # can be written to
+    return replace(sample, image=image, labels=labels, size=None)
+
+
+def by_band(change: Callable[[Image.Image], Image.Image], pixels: NDArray[Any]) -> NDArray[Any]:
+    """Apply a function of Pillow to an image (H, W, C); the result can be written to.
+
+    RGB goes through at once, others band by band: Pillow would take a fourth for transparency.
+    """
+    if pixels.shape[2] == 3 and pixels.dtype == np.uint8:
+        return np.array(change(Image.fromarray(pixels)))
+    bands = range(pixels.shape[2])
+    changed = [np.asarray(change(Image.fromarray(pixels[:, :, band]))) for band in bands]
+    return np.stack(changed, axis=2)
 
 
 def _require_unpadded(sample: Sample, transform: str) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import FilePair, SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.explanation.features import context_of
@@ -79,7 +80,14 @@ def largest_disagreements(
             best = sorted([*best, found], key=lambda one: -one.share)[:top]
         if progress is not None:
             progress(index + 1, len(samples))
-    return [replace(one, maps=explain(second, one.image, points=[one.center])) for one in best]
+    return [
+        replace(
+            one,
+            maps=explain(second, one.image, points=[one.center]),
+            image=picture(one.image),
+        )
+        for one in best
+    ]
 
 
 def largest_region(mask: Mask) -> Mask:
@@ -116,6 +124,8 @@ def read_sample(
         label_map=recorded.label_map,
         reduce_zero_label=recorded.reduce_zero_label,
         ignore_index=recorded.ignore_index,
+        bands=model.config.bands,
         max_pixels=max_pixels,
     )
+    dataset.dtype = model.config.dtype
     return dataset[0]

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import ImageLike, Preprocessed, as_array, as_tensor
 from scaseg.models.segmenter import Segmenter, evaluating
@@ -81,7 +82,7 @@ class NeuronGrid:
 
 @dataclass(frozen=True)
 class ContextFeatures:
-    """A photograph (H, W, C), its features (1, C, h, w) before the context, and their grid."""
+    """A photograph (H, W, 3), its features (1, C, h, w) before the context, and their grid."""
 
     model: Segmenter
     context: Context
@@ -120,7 +121,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
         stride=model.backbone.stride,
         offset=model.backbone.offset,
     )
-    return ContextFeatures(model, context, pixels, features, grid)
+    return ContextFeatures(model, context, picture(pixels), features, grid)
 
 
 def context_of(model: Segmenter) -> Context:

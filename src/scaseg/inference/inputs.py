@@ -32,8 +32,8 @@ class Inputs:
     Folders are searched with all below them, in the order of names, but for hidden files and for
     `out` itself; what lies below a folder, or below the first wildcard of a pattern, keeps its
     sub-folders in the results. Of a dataset its images alone are taken. shard: (i, n), the i-th
-    share of n; its name alone decides which share an image belongs to. notes: lines for the
-    user.
+    share of n; its name alone decides which share an image belongs to. suffixes: of image files.
+    notes: lines for the user.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Inputs:
         arguments: Sequence[str | Path],
         out: Path,
         shard: tuple[int, int] | None = None,
+        suffixes: tuple[str, ...] = IMAGE_SUFFIXES,
     ) -> None:
+        self._suffixes = suffixes
         self.notes: list[str] = []
         self._arguments = [self._images_of(os.fspath(one), out) for one in arguments]
         self._out = out.resolve()
@@ -57,7 +59,7 @@ class Inputs:
                 if self._in_shard(file.name):
                     yield file
             if not found:
-                raise _nothing(argument)
+                raise _nothing(argument, self._suffixes)
 
     def _images_of(self, argument: str, out: Path) -> str:
         """Replace the folder of a dataset by the one of its images."""
@@ -95,7 +97,7 @@ class Inputs:
             for match in map(Path, glob.iglob(argument, recursive=True)):
                 # folders are named, not matched: `photos/**` would list their files twice
                 is_result = self._out in match.resolve().parents
-                if _is_image(match.name) and not match.is_dir() and not is_result:
+                if self._is_image(match.name) and not match.is_dir() and not is_result:
                     relative = match.relative_to(Path(*parts[:wildcard]))
                     yield InputFile(match, relative.with_name(match.stem))
 
@@ -111,17 +113,16 @@ class Inputs:
             if is_folder:
                 if (folder / name).resolve() != self._out:
                     yield from self._below(folder / name, relative / name)
-            elif _is_image(name):
+            elif self._is_image(name):
                 yield InputFile(folder / name, relative / os.path.splitext(name)[0])
 
+    def _is_image(self, name: str) -> bool:
+        return os.path.splitext(name)[1].lower() in self._suffixes
 
-def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
-
-def _nothing(argument: str) -> UserError:
+def _nothing(argument: str, suffixes: tuple[str, ...]) -> UserError:
     if os.path.isdir(argument):
-        taken = f"files {', '.join(IMAGE_SUFFIXES)} are taken"
+        taken = f"files {', '.join(suffixes)} are taken"
         return UserError(argument, "holds no images", taken)
     if glob.has_magic(argument):
         return UserError(argument, "matches no image", "quote patterns and check the path")

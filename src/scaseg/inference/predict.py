@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import IMAGE_TYPES, ImageLike, as_array, as_tensor, input_size
 from scaseg.inference.segmentation import Segmentation
@@ -89,7 +90,7 @@ def predict(
 @torch.no_grad()
 def predict_stream(
     model: Segmenter,
-    images: Iterable[tuple[Key, NDArray[np.uint8]]],
+    images: Iterable[tuple[Key, NDArray[Any]]],
     *,
     scores: bool = False,
     tta: TestTimeAugmentation | None = None,
@@ -141,7 +142,7 @@ class _Queued(NamedTuple):
     """An image that waits for others of its size, which is the one given to the network."""
 
     key: Any
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[Any]
     size: tuple[int, int]
 
 
@@ -186,4 +187,4 @@ def _segmentation(
             if write is not None:
                 write(found)
     palette = model.config.palette or default_palette(len(classes))
-    return Segmentation(labels, classes, palette, kept, image.pixels)
+    return Segmentation(labels, classes, palette, kept, picture(image.pixels))

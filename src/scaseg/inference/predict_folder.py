@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from scaseg import system
-from scaseg.data.decode.image import image_size, read_image
+from scaseg.config.model import ModelConfig, read_config
+from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
+from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.inputs import InputFile, Inputs
 from scaseg.inference.outputs import LABELS, Outputs, Provenance
@@ -97,7 +98,9 @@ def predict_folder(
     check_folder("--out", out)
     with located("--model"):
         folder = find_model(model)
-    inputs = Inputs([images] if isinstance(images, (str, Path)) else images, out, shard)
+        config = read_config(folder)
+    suffixes = IMAGE_SUFFIXES if config.bands is None else BAND_SUFFIXES
+    inputs = Inputs([images] if isinstance(images, (str, Path)) else images, out, shard, suffixes)
     outputs = Outputs(out, overlay, scores, json)
     total, existing = outputs.check(inputs, skip_existing=skip_existing, overwrite=overwrite)
 
@@ -122,11 +125,11 @@ def predict_folder(
     notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, augmentation)]
     tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
 
-    def readable() -> Iterator[tuple[InputFile, NDArray[np.uint8]]]:
+    def readable() -> Iterator[tuple[InputFile, NDArray[Any]]]:
         nonlocal is_mixed
         to_do = (file for file in inputs if not (skip_existing and outputs.exists(file.name)))
         threads = workers or min(4, system.usable_cores())
-        for file, pixels in _read_ahead(to_do, total, threads, max_pixels):
+        for file, pixels in _read_ahead(to_do, config, total, threads, max_pixels):
             try:
                 if isinstance(pixels, UserError):
                     raise pixels
@@ -208,10 +211,14 @@ def _write_behind(
 
 
 def _read_ahead(
-    files: Iterable[InputFile], count: int, workers: int, max_pixels: int | None
-) -> Iterator[tuple[InputFile, NDArray[np.uint8] | UserError]]:
+    files: Iterable[InputFile],
+    config: ModelConfig,
+    count: int,
+    workers: int,
+    max_pixels: int | None,
+) -> Iterator[tuple[InputFile, NDArray[Any] | UserError]]:
     """Read images in threads, in order, a few ahead; a bad one comes as its error."""
-    waiting: deque[tuple[InputFile, Future[NDArray[np.uint8]], int]] = deque()
+    waiting: deque[tuple[InputFile, Future[NDArray[Any]], int]] = deque()
     files, more = iter(files), True
     pool = ThreadPoolExecutor(workers, "reading")
     try:
@@ -227,8 +234,9 @@ def _read_ahead(
                 pixels = 0
                 if count > 1:  # what is ahead is bounded by pixels, known from headers
                     with suppress(UserError):  # reading it fails the same way, in its turn
-                        pixels = math.prod(image_size(upcoming.path, upright=False))
-                future = pool.submit(read_image, upcoming.path, max_pixels=max_pixels)
+                        pixels = math.prod(pixel_size(upcoming.path, config.bands, upright=False))
+                read = partial(read_pixels, bands=config.bands, dtype=config.dtype)
+                future = pool.submit(read, upcoming.path, max_pixels=max_pixels)
                 waiting.append((upcoming, future, pixels))
     finally:
         pool.shutdown(cancel_futures=True)

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from scaseg.config.model import ModelConfig
 from scaseg.config.run import SMALLEST_SIDE
+from scaseg.data.decode.bands import read_pixels
 from scaseg.data.decode.image import read_image, rgb
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
@@ -23,11 +25,14 @@ ImageLike = str | Path | Image.Image | NDArray[Any] | Tensor
 IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 
 
-def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
+def as_array(model: Segmenter, image: ImageLike) -> NDArray[Any]:
     """Read an image: (H, W, C) uint8, upright, with as many channels as the model takes.
 
-    Floats from 0 to 1 are rounded to the 256 steps that photographs have.
+    Floats from 0 to 1 are rounded to the 256 steps that photographs have. Where the model takes
+    bands of another type, they are float32.
     """
+    if model.config.bands is not None:
+        return _as_bands(model.config, image)
     channels, name = model.config.in_channels, "image"
     pixels: NDArray[Any] = image  # type: ignore[assignment]  # checked below
     if isinstance(image, (str, Path)):
@@ -55,14 +60,35 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[np.uint8]:
     return pixels
 
 
-def as_tensor(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
+def _as_bands(config: ModelConfig, image: ImageLike) -> NDArray[Any]:
+    """Read an image for a model that takes bands as they are stored; none is made up."""
+    count = config.in_channels
+    if isinstance(image, (str, Path)):
+        return read_pixels(image, count, config.dtype)
+    if isinstance(image, Tensor) and image.dim() == 3:
+        image = image.detach().permute(1, 2, 0).cpu().numpy()
+    if isinstance(image, Image.Image):
+        image = np.asarray(image)
+    if isinstance(image, np.ndarray) and image.ndim == 2:
+        image = image[:, :, None]
+    if not isinstance(image, np.ndarray) or image.ndim != 3 or not image.size:
+        raise _unfit(image, count, config.dtype)
+    # float32: what a file of any other type is read as
+    fits = image.dtype == config.dtype or (config.dtype != "uint8" and image.dtype == np.float32)
+    if image.shape[2] != count or not fits:
+        problem = f"{image.shape[2]} bands of {image.dtype}"
+        raise UserError("image", problem, f"the model takes {count} of {config.dtype}")
+    return image if config.dtype == "uint8" else image.astype(np.float32)
+
+
+def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
     """(H, W, C) -> (C, H, W) on a device, a view of the array where it can be one."""
     if not pixels.flags.writeable or any(step < 0 for step in pixels.strides):
         pixels = pixels.copy()  # torch can hold neither
     return torch.from_numpy(pixels).permute(2, 0, 1).to(device)
 
 
-def _unfit(image: object, channels: int) -> UserError:
+def _unfit(image: object, channels: int, dtype: str = "uint8 or floats from 0 to 1") -> UserError:
     came = f"a {type(image).__name__}"
     if isinstance(image, (np.ndarray, Tensor)):
         came = f"shape {tuple(image.shape)} and dtype {image.dtype}"
@@ -70,12 +96,12 @@ def _unfit(image: object, channels: int) -> UserError:
         "image",
         came,
         f"give a path, a PIL image, an array (H, W, {channels}) or a tensor ({channels}, H, W), "
-        "uint8 or floats from 0 to 1; several as a list, or with B in front",
+        f"{dtype}; several as a list, or with B in front",
     )
 
 
 class Preprocessed:
-    """An image, uint8 (C, H, W), as one pass of the network takes it: resized and normalized.
+    """An image (C, H, W) as one pass of the network takes it: resized and normalized.
 
     size: (h, w) after resizing. flipped: left and right change places.
     """
@@ -85,8 +111,9 @@ class Preprocessed:
     ) -> None:
         channels = model.config.in_channels
         fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
-        if not fits or image.dtype != torch.uint8:
-            raise _unfit(image, channels)
+        dtype = torch.uint8 if model.config.dtype == "uint8" else torch.float32
+        if not fits or image.dtype != dtype:
+            raise _unfit(image, channels, str(dtype))
         self.image = image
         self.flipped = flipped
         self.size = input_size(model, image.shape[-2], image.shape[-1], scale)

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from scaseg.config.model import MOST_CLASSES, ModelConfig
+from scaseg.config.model import MOST_CLASSES, ModelConfig, read_config
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS, download, find_model, is_repository
 from scaseg.models.backbones.base import Backbone
 from scaseg.models.classes import change_classes
 from scaseg.models.heads import SegmentationHead
-from scaseg.models.pretrained import load_pretrained, read_config, read_weights
+from scaseg.models.pretrained import load_pretrained, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 from scaseg.system import available_memory, in_words

@@ -50,7 +50,11 @@ def unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | Non
 
 
 def check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
-    """Refuse data whose classes are others, or in another order: every number would be wrong."""
+    """Refuse data whose classes are others, or in another order: every number would be wrong.
+
+    So are bands that the model does not take.
+    """
+    _check_bands(model, dataset)
     own, theirs = model.config.classes, dataset.classes
     if theirs is None:
         dataset.classes = own
@@ -70,6 +74,18 @@ def check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
             "give data with the model's classes in their order, or map theirs: "
             f"{_mapping(theirs, own, plain=plain)}",
         )
+
+
+def _check_bands(model: Segmenter, dataset: SegmentationDataset) -> None:
+    """Refuse data with other bands than the model takes; files must hold its type."""
+    config = model.config
+    if dataset.bands is not None:
+        dataset.dtype = dataset.dtype or config.dtype
+    own, theirs = config.in_channels, dataset.bands or 3
+    if theirs != own or (dataset.dtype or "uint8") != config.dtype:
+        kind = "photographs" if dataset.bands is None else f"{theirs} bands of {dataset.dtype}"
+        remedy = f"the model takes {own} of {config.dtype}: --data.bands {own}"
+        raise UserError(str(dataset.root or "data"), kind, remedy)
 
 
 def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = True) -> str:

@@ -6,7 +6,6 @@ never from a pickle.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from contextlib import suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from scaseg.config.model import ModelConfig
+from scaseg.config.model import read_config
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS, builtin_models, download, find_model
 from scaseg.io.tensors import DamagedError, read_shapes, read_tensors
@@ -25,26 +24,8 @@ from scaseg.registry import BACKBONES
 
 _log = logging.getLogger(__name__)
 
-MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 PART = "backbone."  # how the names of a saved model's backbone begin
 KEY = "backbone_weights"
-
-
-def read_config(folder: str | Path) -> ModelConfig:
-    """Read the config of a saved model; UserError says which file is wrong, and how."""
-    path = Path(folder) / CONFIG
-    if not path.is_file():
-        raise UserError(folder, f"has no {CONFIG}", "give a folder written by save_pretrained")
-    with located(path):
-        try:
-            if (size := path.stat().st_size) > MOST_BYTES:
-                raise ValueError(f"{size} bytes, where {MOST_BYTES} are the most")
-            plain = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError("", "not JSON", "save the model again", str(error)) from error
-        if not isinstance(plain, dict):
-            raise UserError("", f"holds a {type(plain).__name__}", "a model config is an object")
-        return ModelConfig.from_dict(plain)
 
 
 def read_weights(model: nn.Module, folder: str | Path) -> None:
@@ -157,8 +138,12 @@ def _fit(value: Tensor, wanted: Tensor) -> Tensor | None:
         return value
     if value.numel() == wanted.numel() and value.shape[0] == wanted.shape[0]:
         return value.view(wanted.shape)  # a fully connected layer as a convolution
-    # another number of input channels: grey or infrared images. The response to the same picture
-    # in every channel stays what it was.
+    # other bands than red, green and blue: the first three of more keep their weights, all others
+    # get the mean of the three. The response to the same picture in every band stays what it was.
     if value.dim() == 4 and value.shape[1] == 3 and value.shape[::2] == wanted.shape[::2]:
-        return value.mean(1, keepdim=True).expand_as(wanted) * (3 / wanted.shape[1])
+        bands = wanted.shape[1]
+        weights = value.mean(1, keepdim=True).repeat(1, bands, 1, 1)
+        if bands > 3:
+            weights[:, :3] = value
+        return weights * (3 / bands)
     return None

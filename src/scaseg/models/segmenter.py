@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
+from scaseg.data.sample import unit_pixels
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
@@ -113,7 +114,8 @@ class Segmenter(nn.Module):
     def normalize(self, images: Tensor) -> Tensor:
         """Prepare pixels for `forward`: what the model learned from, on its device, float32.
 
-        images: (B, C, H, W) or (C, H, W); uint8, or floats from 0 to 1. `predict` does it itself.
+        images: (B, C, H, W) or (C, H, W); uint8, or floats from 0 to 1 (bands of another type: as
+        they are stored, in floats). `predict` does it itself.
 
         >>> import scaseg
         >>> model = scaseg.create_model("mobilenet_v2", head="light", classes=2).eval()
@@ -125,13 +127,13 @@ class Segmenter(nn.Module):
         if images.dim() not in (3, 4) or images.shape[-3] != channels:
             problem = f"shape {tuple(images.shape)}"
             raise UserError("images", problem, f"give (B, {channels}, H, W)")
-        if images.dtype == torch.uint8:
-            images = images.to(self.device).float() / 255
-        elif images.is_floating_point():
-            check_unit_range(images)
-            images = images.to(self.device).float()
-        else:
-            raise UserError("images", f"{images.dtype}", "give uint8, or floats from 0 to 1")
+        if images.dtype != torch.uint8 or self.config.dtype != "uint8":
+            if not images.is_floating_point():
+                fits = "uint8, or floats from 0 to 1" if self.config.dtype == "uint8" else "floats"
+                raise UserError("images", f"{images.dtype}", f"give {fits}")
+            if self.config.dtype == "uint8":
+                check_unit_range(images)
+        images = unit_pixels(images.to(self.device))
         mean, std = (
             torch.tensor(values, device=self.device).view(-1, 1, 1)
             for values in (self.config.mean, self.config.std)

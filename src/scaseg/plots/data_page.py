@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.decode.image import read_image
+from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import Reading
 from scaseg.data.validation.findings import Finding, LabelStatistics, in_parallel
@@ -91,7 +91,7 @@ def check_page(reading: Reading, report: Report, *, per_class: int = PER_CLASS) 
     def example(index: int, caption: str) -> Example | None:
         check, labels = checks[index], None
         try:
-            image = read_image(check.image, max_pixels=dataset.max_pixels)
+            image = picture(dataset.read_image(check.image))
             if check.statistics is not None and check.labels is not None:
                 labels = dataset.to_classes(dataset.read_values(check.labels), check.labels)
         except (UserError, OSError):

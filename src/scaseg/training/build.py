@@ -18,6 +18,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig, TrainingConfig
 from scaseg.data.loading import TrainingDataset
 from scaseg.data.sample import collate
+from scaseg.data.statistics import BandStatistics
 from scaseg.errors import UserError, WorkError, located
 from scaseg.losses import LOSSES
 from scaseg.models.build import build_model, outline_model
@@ -60,12 +61,24 @@ def check_run(run: RunConfig, *, is_fresh: bool = True) -> None:
     build_loggers(run.training.loggers, None)
     with located("model", "."):
         outline_model(_model_config(run, ("any",)))
+    if run.data.bands is not None and run.augment.saturation:
+        problem = f"{run.augment.saturation}, but data.bands are no colours"
+        raise UserError("augment.saturation", problem, "give 0")
     if is_fresh and run.model.backbone_weights is not None:
         check_source(run.model.backbone, run.model.backbone_weights)
 
 
-def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> ModelConfig:
+def _model_config(
+    run: RunConfig, classes: tuple[str, ...], bands: BandStatistics | None = None, **more: Any
+) -> ModelConfig:
     backbone = BACKBONES.choose(run.model.backbone)
+    count = run.data.bands  # of which nothing is known before they are measured
+    statistics: dict[str, Any] = {
+        "mean": run.data.mean or (backbone.mean if count is None else (0.0,) * count),
+        "std": run.data.std or (backbone.std if count is None else (1.0,) * count),
+    }
+    if bands is not None:
+        statistics = asdict(bands)
     return ModelConfig(
         classes=classes,
         backbone=run.model.backbone,
@@ -73,8 +86,8 @@ def _model_config(run: RunConfig, classes: tuple[str, ...], **more: Any) -> Mode
         head=backbone.usual_head if run.model.head == "auto" else run.model.head,
         context_options=run.model.context_options,
         fit=run.augment.fit,
-        mean=backbone.mean,
-        std=backbone.std,
+        in_channels=run.data.bands or 3,
+        **statistics,
         **more,
     )
 
@@ -88,7 +101,8 @@ def build_network(
     """
     palette = run.model.palette if run.model.palette is not None else data.train.palette
     with located("model", "."):
-        config = _model_config(run, data.classes, palette=palette, training={"recipe": asdict(run)})
+        record = {"recipe": asdict(run)}
+        config = _model_config(run, data.classes, data.bands, palette=palette, training=record)
         torch.manual_seed(run.training.seed)
         model = build_model(config)
     if not is_fresh:

@@ -21,9 +21,9 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
 
+from scaseg.config.model import read_config
 from scaseg.io.model_folder import BEST, CONFIG
 from scaseg.io.table import Row, read_rows, write_rows
-from scaseg.models.pretrained import read_config
 from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 from scaseg.training.checkpoint_io import StateFiles

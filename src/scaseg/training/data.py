@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
+from scaseg.config.reading import read
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
+from scaseg.data.decode.bands import band_header
 from scaseg.data.loading import (
     DiskCache,
     EpochBatchSampler,
@@ -26,6 +28,7 @@ from scaseg.data.loading import (
 )
 from scaseg.data.sample import collate
 from scaseg.data.splits import build_dataset, split_names, training_splits
+from scaseg.data.statistics import BandStatistics, band_statistics
 from scaseg.data.validation.check import Part, Pixels, count_pixels, quick_check, require_valid
 from scaseg.errors import UserError
 from scaseg.losses import inverse_class_weights, paper_class_weights
@@ -47,6 +50,7 @@ class TrainingData:
     validation: str
     classes: tuple[str, ...]
     pixels: tuple[int, ...] | None  # of each class in train; None where nothing needs them
+    bands: BandStatistics | None = None  # None: photographs
 
 
 def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> TrainingData:
@@ -64,6 +68,11 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Tra
             f"{min(both)!r} is in {config.train} and in validation, {len(both)} in all",
             "take each out of one list: an image that was trained on measures nothing",
         )
+    if isinstance(train, PairedDataset) and train.bands is not None:
+        # one type for all: the same number means something else in another
+        train.dtype = band_header(train.pairs[0].image, max_pixels=config.max_pixels).dtype
+        if val is not None:
+            val.dtype = train.dtype
     counted: Pixels | None = None
     if isinstance(train, PairedDataset):
         with progress_bar("checking the data", shown=not quiet) as progress:
@@ -82,7 +91,26 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Tra
         for images in (train, val):
             if images is not None:
                 images.classes = classes
-    return TrainingData(train, val, validation, classes, pixels)
+    bands = None if train.bands is None else _band_statistics(config, train, folder, quiet)
+    return TrainingData(train, val, validation, classes, pixels, bands)
+
+
+def _band_statistics(
+    config: DataConfig, train: SegmentationDataset, folder: Path | None, quiet: bool
+) -> BandStatistics:
+    """Mean and std as the run gives them, as it has measured them before, or measured now."""
+    assert train.dtype is not None
+    if config.mean is not None and config.std is not None:
+        return BandStatistics(train.dtype, config.mean, config.std)
+    found = None
+    if folder is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            recorded = json.loads((folder / PIXELS).read_text(encoding="utf-8"))["bands"]
+            found = read(BandStatistics, recorded)
+    if found is None or len(found.mean) != train.bands:
+        with progress_bar("measuring the bands", shown=not quiet) as progress:
+            found = band_statistics(train, progress=progress)
+    return replace(found, mean=config.mean or found.mean, std=config.std or found.std)
 
 
 def _validate(

@@ -218,7 +218,10 @@ def _train(
     loggers = build_loggers(training.loggers, folder)
     if folder is not None and is_rank_zero():
         if resume is None:
-            facts = {"classes": data.classes, "pixels": data.pixels, "weights": weights}
+            facts: dict[str, Any] = {"classes": data.classes, "pixels": data.pixels}
+            facts["weights"] = weights
+            if data.bands is not None:
+                facts["bands"] = asdict(data.bands)
             create_run_folder(folder, run, facts, overwrite=overwrite)
         record_session(folder)
     table = MetricsTable(folder, quiet=quiet)

@@ -6,8 +6,8 @@ import os
 import pytest
 from PIL import Image
 
+from scaseg.data.datasets import base
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.validation import findings
 from scaseg.data.validation.check import Part, require_valid
 from tests.data.validation.test_check import label_map, labels_everywhere
 from tests.data.validation.test_check import root as root  # a fixture
@@ -28,9 +28,11 @@ def parts(folder):
 def images_read(monkeypatch):
     """Count the photographs that are read."""
     seen = []
-    read = findings.read_image
+    read = base.read_pixels
     monkeypatch.setattr(
-        findings, "read_image", lambda path, **limits: seen.append(path) or read(path, **limits)
+        base,
+        "read_pixels",
+        lambda path, *kind, **more: seen.append(path) or read(path, *kind, **more),
     )
     return seen
 

@@ -14,7 +14,8 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image, read_labels
+from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
+from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
@@ -33,6 +34,8 @@ class SegmentationDataset(ABC):
     root: Path | None
     is_general: ClassVar[bool] = False  # recognized only where no other format is
     problems: Sequence[UserError] = ()  # what is missing or ambiguous
+    bands: int | None = None  # of an image; None: photographs, RGB of 8 bits
+    dtype: str | None = None  # of the bands, as stored; None: any
     options: ClassVar[tuple[str, ...]] = ()  # class attributes that `configured` may set
 
     @classmethod
@@ -113,6 +116,7 @@ class PairedDataset(SegmentationDataset):
     split: None for all pairs. pairs: these instead, wherever their files are.
     label_map: values to rename on reading, such as {255: 1} for binary masks.
     reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg.
+    bands: how many an image has, read as they are stored (None: photographs, as RGB of 8 bits).
     max_pixels: refuse larger files before decoding (None: 250 million).
     strict: raise an error if a file is missing; otherwise keep these errors in `problems` and go
         on with the complete pairs.
@@ -130,6 +134,7 @@ class PairedDataset(SegmentationDataset):
         label_map: Mapping[int, int] | None = None,
         reduce_zero_label: bool = False,
         ignore_index: int = IGNORE,
+        bands: int | None = None,
         max_pixels: int | None = None,
         strict: bool = True,
         pairs: list[FilePair] | None = None,
@@ -139,6 +144,7 @@ class PairedDataset(SegmentationDataset):
         self.label_map = dict(label_map or {})
         self.reduce_zero_label = reduce_zero_label
         self.ignore_index = ignore_index
+        self.bands = bands
         self.max_pixels = max_pixels
         if not self.root.is_dir():
             remedy = "give the one that holds the dataset"
@@ -192,11 +198,19 @@ class PairedDataset(SegmentationDataset):
         return [pair.name for pair in self.pairs]
 
     def size(self, index: int) -> tuple[int, int]:
-        return image_size(self.pairs[index].image, upright=False, max_pixels=self.max_pixels)
+        return self.image_size(self.pairs[index].image, upright=False)
+
+    def image_size(self, path: Path, *, upright: bool) -> tuple[int, int]:
+        """Return (height, width) of an image without decoding it; upright: as EXIF turns it."""
+        return pixel_size(path, self.bands, upright=upright, max_pixels=self.max_pixels)
+
+    def read_image(self, path: Path) -> NDArray[Any]:
+        """Read an image (H, W, C): RGB of 8 bits, or its bands as they are stored."""
+        return read_pixels(path, self.bands, self.dtype, max_pixels=self.max_pixels)
 
     def fingerprint(self, index: int) -> str:
         facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
-        facts += [self.ignore_index, self.classes]
+        facts += [self.ignore_index, self.classes, self.bands]
         for path in self.pairs[index][:2]:
             status = path.stat()
             facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
@@ -204,7 +218,7 @@ class PairedDataset(SegmentationDataset):
 
     def __getitem__(self, index: int) -> Sample:
         image_path, label_path, name = self.pairs[index]
-        image = read_image(image_path, max_pixels=self.max_pixels)
+        image = self.read_image(image_path)
         labels = self.read_labels(label_path)
         require_same_size(shown(label_path), labels.shape, image.shape[:2])
         return Sample(image, labels, name)
@@ -261,7 +275,7 @@ def read_list(path: Path, *, folders: bool = False) -> list[str]:
     names = []
     for line in read_lines(path):
         name = PurePosixPath(line.replace("\\", "/"))
-        if name.suffix.lower() in IMAGE_SUFFIXES:
+        if name.suffix.lower() in BAND_SUFFIXES:
             name = name.with_suffix("")
         if not line.startswith("#"):
             names.append(normalize("NFC", str(name) if folders else name.name))

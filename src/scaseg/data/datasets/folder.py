@@ -134,8 +134,10 @@ def _pair(
     tops = {folder.relative_to(root).parts[0].lower() for folder in (images, labels)}
     if not tops <= set(PREFERRED) and (known := advice(root)):  # with values of its own
         raise UserError(shown(root), "is in another format than images/ and labels/", known)
-    pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, IMAGE_SUFFIXES, listed_in)
-    photographs = {} if pairs else find_files(images, *IMAGE_SUFFIXES)
+    # arrays only where there is no other file: beside photographs they may be anything
+    suffixes = IMAGE_SUFFIXES if find_files(images, *IMAGE_SUFFIXES) else (".npy",)
+    pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, suffixes, listed_in)
+    photographs = {} if pairs else find_files(images, *suffixes)
     first = next((name for name in names or sorted(photographs) if name in photographs), None)
     there = None if first is None else nearest_file(photographs[first][0], labels)
     if first and there and Path(there).suffix.lower() not in (".jpg", ".jpeg"):  # said already

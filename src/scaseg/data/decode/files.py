@@ -57,6 +57,7 @@ _SAVE = f"save it as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 _TEXT = rb"(?:\xef\xbb\xbf)?\s*"
 # What people do find under a name that ends in .jpg, and what they can do about it
 _OTHERS = (
+    (rb"\x93NUMPY", "an array of NumPy", "give data.bands, the number of its bands"),
     (rb"GIF8", "a GIF", _SAVE),
     (rb"%PDF", "a PDF", _SAVE),
     (rb"%!PS|\xc5\xd0\xd3\xc6", "PostScript (EPS)", _SAVE),

@@ -50,7 +50,7 @@ def read_image(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np
     A file with more than max_pixels (None: MAX_PIXELS) is refused before it is decoded. A
     UserError of one line names the file and what is wrong with it.
     """
-    with _open_image(path, max_pixels) as (image, orientation, _, _):
+    with open_image(path, max_pixels) as (image, orientation, _, _):
         image.load()
         is_turned = image.format == "TIFF"  # by Pillow, when decoding
         return _to_rgb(image, UPRIGHT if is_turned else orientation)
@@ -65,7 +65,7 @@ def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
     """
     if Path(path).suffix.lower() == ".npy":
         return read_label_array(path, max_pixels=max_pixels)
-    with _open_image(path, max_pixels) as (image, _, _, several):
+    with open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image)
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
             remedy = "give one channel with a class index a pixel"
@@ -83,7 +83,7 @@ def read_colors(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
 
     Transparency is ignored. max_pixels and errors as for read_image.
     """
-    with _open_image(path, max_pixels) as (image, _, _, several):
+    with open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image)
         if image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
             raise UserError("", f"a {image.mode} label map", "give one of RGB colours")
@@ -95,7 +95,7 @@ def read_colors(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
 
 def image_mode(path: str | Path) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
-    with _open_image(path, None, header=True) as (image, *_):
+    with open_image(path, None, header=True) as (image, *_):
         return image.mode
 
 
@@ -108,13 +108,13 @@ def image_size(
     path: str | Path, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
     """Return (height, width) without decoding the pixels; upright: as EXIF turns the photograph."""
-    with _open_image(path, max_pixels, header=True) as (_, orientation, (width, height), _):
+    with open_image(path, max_pixels, header=True) as (_, orientation, (width, height), _):
         return (width, height) if upright and orientation >= 5 else (height, width)
 
 
 def image_orientation(path: str | Path, *, max_pixels: int | None = None) -> int:
     """Return the EXIF orientation of a photograph, 1 to 8; 1: it is stored upright."""
-    with _open_image(path, max_pixels, header=True) as (_, orientation, _, _):
+    with open_image(path, max_pixels, header=True) as (_, orientation, _, _):
         return orientation
 
 
@@ -165,12 +165,12 @@ _Opened = tuple[Image.Image, int, tuple[int, int], bool]
 
 
 @contextmanager
-def _open_image(
+def open_image(
     path: str | Path, max_pixels: int | None, *, header: bool = False
 ) -> Iterator[_Opened]:
     """Open an image within limits, not decoded yet; header: its pixels will not be needed."""
     limit = files.MAX_PIXELS if max_pixels is None else max_pixels
-    with files.open_untrusted(path, "repair or remove it") as file, _quiet_pillow():
+    with files.open_untrusted(path, "repair or remove it") as file, quiet_pillow():
         start = file.read(512)
         kind = files.image_format(start)
         file.seek(0)
@@ -181,7 +181,7 @@ def _open_image(
         if kind == "WEBP":
             files.require_pixels(*files.webp_size(start), limit)
         elif kind == "TIFF":
-            _silence_libtiff()
+            silence_libtiff()
             source = files.Metered(file, limit)
         elif kind != "BMP":
             strip = files.strip_jpeg if kind == "JPEG" else files.strip_png
@@ -219,7 +219,7 @@ def _read_tiff(image: TiffImageFile) -> tuple[tuple[int, int], int]:
 
 
 @cache
-def _silence_libtiff() -> None:
+def silence_libtiff() -> None:
     """Stop libtiff from printing to stderr.
 
     It prints what it finds in a damaged file, and Pillow has no switch for that; the library in
@@ -241,7 +241,7 @@ _before: list[Any] = []
 
 
 @contextmanager
-def _quiet_pillow() -> Iterator[None]:
+def quiet_pillow() -> Iterator[None]:
     """Lift Pillow's own limit, which warns at 89 million pixels and refuses at 179, and warnings.
 
     Both settings belong to the process; many threads read at once, and the last one restores them.

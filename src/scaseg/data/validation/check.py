@@ -247,7 +247,8 @@ def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: boo
     try:
         for split, data in parts:
             options = sorted(data.label_map.items()), data.reduce_zero_label, data.ignore_index
-            said = split, type(data).__name__, data.classes, data.max_pixels, options
+            kind = type(data).__name__, data.max_pixels, data.bands, data.dtype
+            said = split, *kind, data.classes, options
             digest.update(repr(said).encode())
             for pair in data.pairs:
                 digest.update(stamp(pair.image) + stamp(pair.labels))

@@ -6,7 +6,6 @@ A file that cannot be read is a finding, whatever the way it fails; the others a
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.base import FilePair, PairedDataset
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, read_image
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import shown
@@ -111,7 +110,7 @@ class SampleCheck:
     def read_image(self, dataset: PairedDataset) -> None:
         """Decode the photograph."""
         with self._reading(self.image):
-            pixels = read_image(self.image, max_pixels=dataset.max_pixels)
+            pixels = dataset.read_image(self.image)
             height, width, _ = pixels.shape
             self._set_size((height, width))
             person = b"%dx%d" % (height, width)
@@ -121,9 +120,9 @@ class SampleCheck:
         """Compare the sizes of both files without decoding them."""
         limit = dataset.max_pixels
         with self._reading(self.image):
-            self._set_size(image_size(self.image, upright=True, max_pixels=limit))
+            self._set_size(dataset.image_size(self.image, upright=True))
             if self.labels is not None and self.labels.suffix.lower() in IMAGE_SUFFIXES:
-                self._compare(image_size(self.labels, upright=False, max_pixels=limit))
+                self._compare(image_size(self.labels, upright=False, max_pixels=limit), dataset)
 
     def read_labels(self, dataset: PairedDataset) -> None:
         """Decode the label map."""
@@ -136,7 +135,7 @@ class SampleCheck:
                 remedy = "label it, or leave it out"
                 self.findings.append(_warning(shown(path), "is all unlabelled", remedy))
             self.label_size = values.shape
-            self._compare(values.shape)
+            self._compare(values.shape, dataset)
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
@@ -158,14 +157,13 @@ class SampleCheck:
             problem = f"is smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
             self._add(self.image, problem, "enlarge it", "{} x {}".format(*size))
 
-    def _compare(self, size: tuple[int, ...]) -> None:
+    def _compare(self, size: tuple[int, ...], dataset: PairedDataset) -> None:
         """Compare the size of the label map with that of the photograph, if it is known."""
         if self.size is None or self.size == size or self.labels is None:
             return
         problem = "has another size than its photograph"
         remedy = "bring both to one size, labels by nearest neighbour"
-        # no limit: it was opened before, within its reader's own
-        if image_size(self.image, upright=False, max_pixels=sys.maxsize) == size:
+        if dataset.image_size(self.image, upright=False) == size:
             self.is_unturned = True
             problem = "has the orientation of its photograph before EXIF rotation"
             remedy = "turn the label map too, or remove the photograph's EXIF orientation"
