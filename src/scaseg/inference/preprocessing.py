@@ -15,7 +15,7 @@ from torch import Tensor
 from scaseg.config.model import ModelConfig
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.bands import read_pixels
-from scaseg.data.decode.image import read_image, rgb
+from scaseg.data.decode.image import rgb
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
 from scaseg.models.segmenter import Segmenter, check_unit_range
@@ -31,54 +31,35 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[Any]:
     Floats from 0 to 1 are rounded to the 256 steps that photographs have. Where the model takes
     bands of another type, they are float32.
     """
-    if model.config.bands is not None:
-        return _as_bands(model.config, image)
-    channels, name = model.config.in_channels, "image"
+    config = model.config
+    channels, is_photograph = config.in_channels, config.bands is None
     pixels: NDArray[Any] = image  # type: ignore[assignment]  # checked below
     if isinstance(image, (str, Path)):
-        pixels, name = read_image(image), str(image)
-    elif isinstance(image, Image.Image):
+        return read_pixels(image, config.bands, config.dtype)
+    if isinstance(image, Image.Image):
         try:
-            pixels = rgb(image)
+            pixels = rgb(image) if is_photograph else np.asarray(image)
         except Exception as fault:  # opened, not decoded yet: a damaged file raises anything
             raise UserError.cannot_be("read", "image", fault, "give another") from fault
     elif isinstance(image, Tensor) and image.dim() == 3:
         image = image.detach().cpu()
         image = image.float() if image.is_floating_point() else image  # NumPy has no bfloat16
         pixels = image.permute(1, 2, 0).numpy()
-    elif isinstance(image, np.ndarray) and image.ndim == 2:  # gray
-        pixels = np.repeat(image[:, :, None], channels, axis=2)
-    is_array = isinstance(pixels, np.ndarray) and pixels.size > 0
-    if is_array and pixels.ndim == 3 and np.issubdtype(pixels.dtype, np.floating):
+    if isinstance(pixels, np.ndarray) and pixels.ndim == 2:  # gray
+        pixels = np.repeat(pixels[:, :, None], channels if is_photograph else 1, axis=2)
+    is_array = isinstance(pixels, np.ndarray) and pixels.size > 0 and pixels.ndim == 3
+    if is_array and np.issubdtype(pixels.dtype, np.floating) and config.dtype == "uint8":
         check_unit_range(pixels)
         pixels = (pixels.clip(0, 1) * 255).round().astype(np.uint8)
-    if not is_array or pixels.ndim != 3 or pixels.dtype != np.uint8:
-        raise _unfit(pixels, channels)
+    elif is_array and pixels.dtype == config.dtype != "uint8":
+        pixels = pixels.astype(np.float32)  # as files are read
+    wanted = np.uint8 if config.dtype == "uint8" else np.float32
+    if not is_array or pixels.dtype != wanted:
+        raise _unfit(pixels, config)
     if pixels.shape[2] != channels:
         want = f"{channels}: an array (H, W, {channels}), a tensor ({channels}, H, W)"
-        raise UserError(name, f"{pixels.shape[2]} channels", f"the model takes {want}")
+        raise UserError("image", f"{pixels.shape[2]} channels", f"the model takes {want}")
     return pixels
-
-
-def _as_bands(config: ModelConfig, image: ImageLike) -> NDArray[Any]:
-    """Read an image for a model that takes bands as they are stored; none is made up."""
-    count = config.in_channels
-    if isinstance(image, (str, Path)):
-        return read_pixels(image, count, config.dtype)
-    if isinstance(image, Tensor) and image.dim() == 3:
-        image = image.detach().permute(1, 2, 0).cpu().numpy()
-    if isinstance(image, Image.Image):
-        image = np.asarray(image)
-    if isinstance(image, np.ndarray) and image.ndim == 2:
-        image = image[:, :, None]
-    if not isinstance(image, np.ndarray) or image.ndim != 3 or not image.size:
-        raise _unfit(image, count, config.dtype)
-    # float32: what a file of any other type is read as
-    fits = image.dtype == config.dtype or (config.dtype != "uint8" and image.dtype == np.float32)
-    if image.shape[2] != count or not fits:
-        problem = f"{image.shape[2]} bands of {image.dtype}"
-        raise UserError("image", problem, f"the model takes {count} of {config.dtype}")
-    return image if config.dtype == "uint8" else image.astype(np.float32)
 
 
 def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
@@ -88,15 +69,16 @@ def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1).to(device)
 
 
-def _unfit(image: object, channels: int, dtype: str = "uint8 or floats from 0 to 1") -> UserError:
-    came = f"a {type(image).__name__}"
+def _unfit(image: object, config: ModelConfig) -> UserError:
+    came, channels = f"a {type(image).__name__}", config.in_channels
     if isinstance(image, (np.ndarray, Tensor)):
         came = f"shape {tuple(image.shape)} and dtype {image.dtype}"
+    values = "uint8 or floats from 0 to 1" if config.dtype == "uint8" else config.dtype
     return UserError(
         "image",
         came,
         f"give a path, a PIL image, an array (H, W, {channels}) or a tensor ({channels}, H, W), "
-        f"{dtype}; several as a list, or with B in front",
+        f"{values}; several as a list, or with B in front",
     )
 
 
@@ -113,7 +95,7 @@ class Preprocessed:
         fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
         dtype = torch.uint8 if model.config.dtype == "uint8" else torch.float32
         if not fits or image.dtype != dtype:
-            raise _unfit(image, channels, str(dtype))
+            raise _unfit(image, model.config)
         self.image = image
         self.flipped = flipped
         self.size = input_size(model, image.shape[-2], image.shape[-1], scale)
