@@ -5,6 +5,9 @@ from PIL import Image
 
 COLORS = ((200, 60, 40), (40, 160, 60), (50, 80, 210))
 CLASSES = ("brick", "leaf", "water")
+# own_folder, which train and compare take without a recipe, made small enough for scenes
+SMALL = ("--backbone", "tiny", "--backbone-weights", "null", "--head", "auto")
+SMALL += ("--augment.fit", "null", "--augment.scale", "null", "--augment.crop", "null")
 
 
 def write_scenes(root, count=12, *, size=(64, 80), seed=0, lists=True, classes=CLASSES):

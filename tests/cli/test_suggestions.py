@@ -24,8 +24,7 @@ from scaseg.cli import main
         ("data check --qiet", "--qiet: unknown option; did you mean --quiet?"),
         (
             "train --model outdoor",
-            "--model: unknown option; a training starts from a model's backbone by "
-            "--backbone-weights outdoor",
+            "--model: unknown option; a model is trained further by --start-from MODEL",
         ),
         (
             "compare --model=outdoor",

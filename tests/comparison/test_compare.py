@@ -8,10 +8,10 @@ from scaseg.cli import main
 from scaseg.comparison.jobs import parse_variant
 from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
 from scaseg.io.table import read_rows, write_rows
-from tests.scenes import write_scenes
+from tests.scenes import SMALL, write_scenes
 
 MEASURES = (*SELECTIVITY, *OCCLUSION)
-LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--jobs", "2")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--jobs", "2")
 
 
 def test_variants_have_options_of_their_own():

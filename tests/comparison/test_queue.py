@@ -22,9 +22,9 @@ from scaseg.io.lock import folder_lock
 from scaseg.io.table import read_rows, write_rows
 from tests.comparison.queues import ROOT, keys, read_diary
 from tests.processes import is_alive
-from tests.scenes import write_scenes
+from tests.scenes import SMALL, write_scenes
 
-LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--epochs", "1")
 
 
 @pytest.fixture

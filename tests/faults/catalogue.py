@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from scaseg.cli import main
-from tests.scenes import CLASSES, write_scenes
+from tests.scenes import CLASSES, SMALL, write_scenes
 
-LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--epochs", "1")
 LIGHT += ("--model.context_options.hidden", "8")
 TRAIN = ("train", "--data", "data", "--out", "out", *LIGHT)
 ROOM = 1 << 30  # bytes that a refusal may take beside what is there

@@ -21,10 +21,10 @@ import pytest
 from scaseg.cli import main
 from scaseg.training.checkpoint_io import read_state
 from tests.processes import is_alive
-from tests.scenes import write_scenes
+from tests.scenes import SMALL, write_scenes
 
 ROOT = Path(__file__).parents[2]
-LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0", "--batch-size", "2")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--batch-size", "2")
 LIGHT += ("--model.context_options.hidden", "16")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

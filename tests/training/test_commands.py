@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from scaseg.cli import main
-from tests.scenes import CLASSES, write_scenes
+from tests.scenes import CLASSES, SMALL, write_scenes
 
-LIGHT = ("--backbone", "tiny", "--device", "cpu", "--workers", "0")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,9 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
         (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),
         (("--device", "tpu"), "--device: 'tpu'; did you mean cpu? give one of"),
-        (("--resume", "--epochs", "3"), "--epochs: cannot change in a run that is resumed;"),
+        (("--resume", "--lr", "3"), "--lr: cannot change in a run that is resumed;"),
+        (("--resume", "--start-from", "x"), "--start-from: cannot change in a run that is"),
+        (("--start-from", "nowhere"), "--start-from: nowhere: no such folder; give a run folder"),
         (("--resume",), "has no run (recipe.yaml); start it without --resume"),
     ],
 )
@@ -126,7 +128,7 @@ def test_what_train_refuses(scenes, tmp_path, capsys, arguments, message):
     arguments = [str(out) if argument == "OUT" else argument for argument in arguments]
     given = set(arguments)
     if arguments and "--resume" not in given and not given & {"--out", "--data"}:
-        arguments += ["--data", scenes, "--out", out, *LIGHT]
+        arguments = [*LIGHT, *arguments, "--data", scenes, "--out", out]
     elif "--resume" in given:
         arguments += ["--out", out]
     assert message in fails(capsys, "train", *arguments)

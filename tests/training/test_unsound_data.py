@@ -82,7 +82,7 @@ def test_the_quick_check_is_there_for_whoever_cannot_wait(root):
 def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, capsys):
     ERRORS["truncated photograph"][0](root)
     out = tmp_path / "run"
-    arguments = ["--out", str(out), "--backbone", "tiny", "--device", "cpu", "--workers", "0"]
+    arguments = ["--out", str(out), "--device", "cpu", "--workers", "0"]
     with pytest.raises(SystemExit) as stop:
         main(["train", "--data", str(root), *arguments])
     assert stop.value.code == 2

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive, whole
-from scaseg.cli.settings import add_settings, read_run
+from scaseg.cli.settings import add_settings, read_overrides, read_run
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder
 
@@ -64,7 +64,7 @@ def _compare(options: argparse.Namespace) -> None:
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
     if options.folds is not None:
         options.config_keys = {"data.folds": str(options.folds), **options.config_keys}
-    run = read_run(options, options.recipe)
+    read_run(options, options.recipe)  # refused before Lightning is imported
 
     from scaseg.comparison.compare import compare
     from scaseg.comparison.tables import TABLE
@@ -77,9 +77,10 @@ def _compare(options: argparse.Namespace) -> None:
     try:
         with progress_bar("training", shown=not options.quiet) as progress:
             found = compare(
-                run,
+                options.recipe,
                 contexts,
                 out=options.out,
+                overrides=read_overrides(options),
                 seeds=options.seeds,
                 split=options.split,
                 jobs=options.jobs,

@@ -82,6 +82,8 @@ class Parser(argparse.ArgumentParser):
 
     def _advice(self, option: str) -> str:
         known = self._option_string_actions
+        if option == "--model" and "--start-from" in known:
+            return "a model is trained further by --start-from MODEL"
         if option == "--model" and "--backbone-weights" in known:
             return "a training starts from a model's backbone by --backbone-weights outdoor"
         hyphenated = option.replace("_", "-")

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 # options that stand for a key of a recipe: the key, the value's name, the help
 COMMON = {
     "epochs": ("training.epochs", "N", "passes over the training images (50)"),
-    "batch_size": ("training.batch_size", "N", "images a step, on each device (3)"),
+    "batch_size": ("training.batch_size", "N", "images a step, on each device (8)"),
     "seed": ("training.seed", "N", "of weights, order and augmentation (0)"),
-    "lr": ("training.lr", "X", "base rate of the backbone (0.001)"),
+    "lr": ("training.lr", "X", "base rate of the backbone (0.0002)"),
     "head_lr": ("training.head_lr", "X", "of context and head (10 x lr)"),
-    "backbone": ("model.backbone", "NAME", f"{', '.join(BACKBONES)} (vgg16)"),
+    "backbone": ("model.backbone", "NAME", f"{', '.join(BACKBONES)} (mobilenet_v2)"),
     "backbone_weights": (
         *("model.backbone_weights", "WHAT"),
-        "imagenet, a safetensors file, or a model: outdoor, a run folder (random weights)",
+        "imagenet, a safetensors file, or a model: a run folder; null: random weights (outdoor)",
     ),
     "context": ("model.context", "NAME", f"{', '.join(CONTEXTS)} (sca)"),
-    "head": ("model.head", "NAME", f"{', '.join(HEADS)} (the backbone's usual one)"),
+    "head": ("model.head", "NAME", f"{', '.join(HEADS)} auto: the backbone's usual one (light)"),
     "on_nan": ("training.on_nan", "WHAT", "at a loss that is not finite: stop, or skip:N (stop)"),
 }
 KEYS = {"data": "data.root", "max_pixels": "data.max_pixels", **MACHINE_KEYS}
@@ -63,18 +63,21 @@ def typed_options(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -
         yield
     except UserError as error:
         names = {f"--{key}": name for name, key in keys.items() if getattr(options, name, None)}
-        if error.place not in names:
+        key, colon, within = error.place.partition(": ")
+        if key not in names:
             raise
-        option = f"--{names[error.place].replace('_', '-')}"
-        raise UserError(option, *error.args[1:]) from error
+        option = f"--{names[key].replace('_', '-')}"
+        raise UserError(f"{option}{colon}{within}", *error.args[1:]) from error
 
 
-def read_run(options: argparse.Namespace, recipe: str | Path | None) -> RunConfig:
-    """Read a recipe with the options and keys of the command line put over it."""
-    from scaseg.config.recipe import load_recipe
+def read_run(
+    options: argparse.Namespace, recipe: str | Path | None, keys: Mapping[str, str] = KEYS
+) -> RunConfig:
+    """Read a recipe (None: the usual one) with the options and keys of the command line over it."""
+    from scaseg.config.recipe import USUAL, load_recipe
 
-    with typed_options(options):
-        run = load_recipe(recipe, read_overrides(options))
+    with typed_options(options, keys):
+        run = load_recipe(USUAL if recipe is None else recipe, read_overrides(options, keys))
     if run.data.root is None and not run.data.is_generated:
         raise UserError("--data", "nothing", "say where the photographs and labels are")
     return run

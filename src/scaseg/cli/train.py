@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from scaseg.cli.parser import Parser
-from scaseg.cli.settings import add_settings, read_overrides, read_run, typed_options
+from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run, typed_options
 from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
 
@@ -17,7 +17,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         "train",
         help="train a network on photographs and label maps",
         description="Train a network. A recipe holds all settings; options override it. Without a "
-        "recipe the settings are the paper's. The run folder gets the recipe, metrics.csv, "
+        "recipe the settings are those of own_folder. The run folder gets the recipe, metrics.csv, "
         "checkpoints, and the final model in RUN/model.",
         epilog="example: scaseg train own_folder --data photos --out runs/first "
         "--epochs 20; any key of a recipe is an option: --training.ema 0.999, --augment.crop "
@@ -25,7 +25,11 @@ def add_command(add: Callable[..., Parser]) -> None:
     )
     add_settings(parser)
     parser.add_argument("--out", metavar="RUN", help="the run folder, new or empty")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
+    about = "train a model further: a run folder, one by save_pretrained, or outdoor; the network "
+    about += "is its own, classes that share a name are kept"
+    parser.add_argument("--start-from", metavar="MODEL", help=about)
+    about = "continue the run in --out; with --epochs N, to another number of epochs"
+    parser.add_argument("--resume", action="store_true", help=about)
     parser.add_argument(
         "--overwrite", action="store_true", help="start over in the folder of a run"
     )
@@ -48,17 +52,18 @@ def _train(options: argparse.Namespace) -> None:
         raise UserError("--out", "nothing", "give the folder of the run")
     if options.out is not None:
         check_folder("--out", options.out)
-    # a run that is resumed has a recipe of its own; any other is read before Lightning is imported
-    run = options.recipe if options.resume else read_run(options, options.recipe)
+    keys = KEYS | {"start_from": "model.start_from"}
+    if not options.resume:  # that has a recipe of its own; others are read before Lightning is
+        read_run(options, options.recipe, keys)
 
     from scaseg.training.distributed import is_rank_zero
     from scaseg.training.run import train
 
-    with typed_options(options):
+    with typed_options(options, keys):
         result = train(
-            run,
+            options.recipe,
             options.out,
-            overrides=read_overrides(options) if options.resume else None,
+            overrides=read_overrides(options, keys),
             resume=options.resume,
             overwrite=options.overwrite,
             fast_dev_run=options.fast_dev_run,

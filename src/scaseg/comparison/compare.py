@@ -20,7 +20,7 @@ from scaseg.comparison.results import Results
 from scaseg.comparison.statistics import Summary, summarize, values_of
 from scaseg.comparison.tables import to_row, write_tables
 from scaseg.comparison.worker import evaluate_model
-from scaseg.config.recipe import load_recipe, save_recipe
+from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.splits import evaluation_split
@@ -67,7 +67,8 @@ def compare(
 ) -> Comparison:
     """Train and evaluate every context with every seed and fold; finished jobs stay finished.
 
-    run: a RunConfig, or a recipe's path or name with overrides such as {"data.root": "photos"}.
+    run: a RunConfig, or a recipe's path or name (None: own_folder) with overrides such as
+    {"data.root": "photos"}.
     contexts: names, or NAME:option=value; the first is what the others are compared with. jobs:
     trainings in parallel, each in a process of its own.
     time_limit: seconds; nothing is started that would not end within, and what runs then is
@@ -76,10 +77,14 @@ def compare(
     """
     started = time.monotonic()
     folder = Path(out)
+    notes = [USUAL_NOTE] if run is None else []
     if not isinstance(run, RunConfig):
-        run = load_recipe(run, overrides)
+        run = load_recipe(USUAL if run is None else run, overrides)
     elif overrides:
         raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
+    if run.model.start_from is not None:
+        problem = f"{run.model.start_from}, but a comparison trains networks of its own"
+        raise UserError("--model.start_from", problem, "use --backbone-weights")
     if keep not in KEEP:
         raise UserError.choice("--keep", keep, KEEP)
     wanted = make_jobs(run, contexts, seeds)
@@ -105,6 +110,8 @@ def compare(
             results.clean_up(job, keep)
         if waiting:
             at_once = min(jobs, len(waiting))
+            for note in notes:
+                log(note)
             log(f"{len(waiting)} of {len(wanted)} trainings to do, {at_once} at once")
         deadline = None if time_limit is None else started + time_limit
         queue = Queue(run, results, split, jobs, keep, deadline, log, progress)

@@ -17,6 +17,8 @@ from scaseg.errors import UserError, located, nearest
 from scaseg.io.atomic import write_text
 
 RECIPES = Path(__file__).parents[1] / "recipes"
+USUAL = "own_folder"  # what train and compare take where none is named
+USUAL_NOTE = f"no recipe: {USUAL}, for photographs of your own (`scaseg recipes` lists others)"
 MOST_BYTES = 1 << 20  # a recipe has some kilobytes; what is larger is something else
 
 

@@ -121,6 +121,9 @@ class NetworkConfig:
         None,
         "imagenet, a safetensors file, a model (outdoor, a run folder), or null: random weights",
     )
+    start_from: str | None = setting(
+        None, "train a whole model further: a run folder, outdoor; the network is then its own"
+    )
     context: str = setting("sca", "where neurons take context from", choices=CONTEXTS)
     head: str = setting(
         "auto", "what scores the classes; auto: the backbone's usual one", choices=("auto", *HEADS)

@@ -104,7 +104,8 @@ def check_source(name: str, source: str | Path) -> None:
         raise UserError(KEY, f"{source} is neither a file nor a model", remedy) from error
     if theirs != name:
         problem = f"{source} has the backbone {theirs}, not {name}"
-        raise UserError(KEY, problem, f"give imagenet, or --backbone {theirs}")
+        remedy = f"give imagenet, null (random weights), or --backbone {theirs}"
+        raise UserError(KEY, problem, remedy)
 
 
 def _part(state: State, prefix: str) -> State:

@@ -26,6 +26,7 @@ from scaseg.models.pretrained import check_source, load_pretrained
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.registry import BACKBONES
 from scaseg.training.data import TrainingData
+from scaseg.training.start import StartingPoint
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
@@ -93,17 +94,30 @@ def _model_config(
 
 
 def build_network(
-    run: RunConfig, data: TrainingData, log: Callable[[str], None], *, is_fresh: bool = True
+    run: RunConfig,
+    data: TrainingData,
+    log: Callable[[str], None],
+    *,
+    start: StartingPoint | None = None,
+    is_fresh: bool = True,
 ) -> tuple[Segmenter, bool]:
     """Build the network from the seed and load its backbone; True where the head is fresh.
 
-    is_fresh=False: its weights come from a training state, and nothing else is loaded.
+    start: the model to start from, in place of a new one. is_fresh=False: its weights come from a
+    training state, and nothing else is loaded.
     """
     palette = run.model.palette if run.model.palette is not None else data.train.palette
+    record: dict[str, Any] = {"recipe": asdict(run)}
+    bands = data.bands
+    if start is not None:
+        record["started_from"] = start.record(data.classes)
+        bands = BandStatistics(start.config.dtype, start.config.mean, start.config.std)
+    torch.manual_seed(run.training.seed)
     with located("model", "."):
-        record = {"recipe": asdict(run)}
-        config = _model_config(run, data.classes, data.bands, palette=palette, training=record)
-        torch.manual_seed(run.training.seed)
+        config = _model_config(run, data.classes, bands, palette=palette, training=record)
+        if start is not None and is_fresh:
+            log(start.describe(data.classes))
+            return start.load(config), False
         model = build_model(config)
     if not is_fresh:
         return model, False

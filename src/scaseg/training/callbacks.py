@@ -240,15 +240,29 @@ class LastCheckpoint(Callback):
         self.signals = Signals()
         self._saved_at = time.monotonic()
         self._is_over = False
+        self._epochs: int | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._epochs = trainer.max_epochs
 
     def state_dict(self) -> dict[str, Any]:
-        return {"over": self._is_over}
+        return {"over": self._is_over, "epochs": self._epochs}
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """A run that had stopped early stays stopped, though only its model is missing."""
-        trainer.should_stop = checkpoint["callbacks"][self.state_key]["over"]
+        """A run that had stopped early stays stopped, though only its model is missing.
+
+        Unless it was given another number of epochs since: then its patience starts anew.
+        """
+        states = checkpoint["callbacks"]
+        own = states[self.state_key]
+        if own.get("epochs") == trainer.max_epochs:
+            trainer.should_stop = own["over"]
+            return
+        for state in states.values():
+            if "wait_count" in state:  # of EarlyStopping
+                state["wait_count"] = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.signals.install()  # after Lightning, which installs its own

@@ -102,6 +102,19 @@ class StateFiles(CheckpointIO):
             raise UserError(path, "is the state of another network", "start with --overwrite")
         return [*lines, f"resuming after step {self._read['global_step']}"]
 
+    @property
+    def steps_done(self) -> int:
+        """Steps of the optimizer in the state that was read; 0: none was."""
+        return 0 if self._read is None else int(self._read["global_step"])
+
+    @property
+    def epochs_begun(self) -> int:
+        """Epochs that are done or under way in the state that was read."""
+        progress = {} if self._read is None else self._read["loops"]["fit_loop"]
+        for key in ("epoch_progress", "current"):
+            progress = progress.get(key, {})
+        return int(progress.get("ready", 0))
+
     def hold(self, trainer: Trainer) -> None:
         """Keep a copy of the current state in memory, without writing it."""
         self._is_holding = True

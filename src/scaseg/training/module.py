@@ -82,6 +82,14 @@ class SegmentationModule(LightningModule):
                     module.eval()
         return self
 
+    def on_train_start(self) -> None:
+        """Set the rates as the schedule has them: a resumed run may have got more epochs."""
+        schedule: Any = self.lr_schedulers()
+        for group, base, factor in zip(
+            schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
+        ):
+            group["lr"] = base * factor(schedule.last_epoch)
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Seed from (seed, epoch, batch, process): a resumed run draws the same dropout.
 

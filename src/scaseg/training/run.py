@@ -13,12 +13,13 @@ from typing import Any
 from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EarlyStopping
 
-from scaseg.config.recipe import load_recipe
+from scaseg.config.model import read_config
+from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.loading import Samples, TrainingDataset
 from scaseg.data.transforms import Transform, build_transforms
 from scaseg.errors import UserError, WorkError
-from scaseg.io.atomic import write_text
+from scaseg.io.atomic import write_json, write_text
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import BEST, CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows
@@ -38,25 +39,27 @@ from scaseg.training.data import (
     training_loader,
 )
 from scaseg.training.distributed import is_rank_zero
-from scaseg.training.module import SegmentationModule
+from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run_folder import (
     CURVE,
     LAST,
     METRICS,
     PER_CLASS,
+    START,
     TRACEBACK,
     check_run_folder,
     create_run_folder,
     record_session,
 )
 from scaseg.training.signals import TerminatedError
+from scaseg.training.start import StartingPoint, adopt_architecture
 from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
 
 Log = Callable[[str], None]
 COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
-MOVABLE = {"data.root", "training.on_nan"}
+MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
 MOVABLE |= {"machine.device", "machine.precision", "machine.workers"}
 
 
@@ -96,6 +99,7 @@ def train(
     out: str | Path | None = None,
     *,
     overrides: Mapping[str, Any] | None = None,
+    start_from: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     fast_dev_run: bool = False,
@@ -105,29 +109,43 @@ def train(
 ) -> Result:
     """Train as a run describes, into the folder `out`; None: nothing is written.
 
-    run: a RunConfig, or the path or name of a recipe (None: the defaults, which are the paper's)
-    with overrides such as {"data.root": "photos", "training.epochs": 20}. resume continues the run
-    in `out`, and needs no recipe. overwrite starts over in the folder of a run. fast_dev_run takes
-    one batch through training and validation and writes nothing. log is called with lines of text;
-    by default they go to stderr, unless quiet. transforms replace the run's augmentation
+    run: a RunConfig, or the path or name of a recipe (None: own_folder) with overrides such as
+    {"data.root": "photos", "training.epochs": 20}. start_from: a model to train further, a run
+    folder or a built-in name; its network takes the place of the recipe's, all of its weights are
+    kept for the same classes, and all but the last layer for others, where classes that share a
+    name keep their row. resume continues the run in `out`, and needs no recipe; with another
+    number of epochs (overrides={"training.epochs": 40}), the schedule goes on where a run of that
+    length would be. overwrite starts over in the folder of a run. fast_dev_run takes one batch
+    through training and validation and writes nothing. log is called with lines of text; by default
+    they go to stderr, unless quiet. transforms replace the run's augmentation
     (scaseg.data.transforms; Custom wraps those of other libraries).
 
     UserError: bad input, found before the first epoch. WorkError: a fault during work.
     """
     folder = None if out is None or fast_dev_run else Path(out)
+    overrides = dict(overrides or {})
+    if overrides and isinstance(run, RunConfig):
+        raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
+    if start_from is not None:
+        overrides["model.start_from"] = str(start_from)
+    notes = [] if resume or run is not None else [USUAL_NOTE]
     if resume:
         if overwrite or fast_dev_run or isinstance(run, (str, Path)):
             raise UserError("--resume", "comes with --out alone", "the rest is in the run folder")
-        for key in sorted(set(overrides or ()) - MOVABLE):
+        for key in sorted(set(overrides) - MOVABLE):
             raise UserError(f"--{key}", "cannot change in a run that is resumed", "leave it out")
         if folder is None or not (folder / RECIPE).is_file():
             problem = f"{folder} has no run ({RECIPE})"
             raise UserError("--resume", problem, "start it without --resume")
         run = folder / RECIPE if run is None else run
     if not isinstance(run, RunConfig):
-        run = load_recipe(run, overrides)
-    elif overrides:
-        raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
+        run = load_recipe(USUAL if run is None else run, overrides)
+    elif start_from is not None:
+        run = replace(run, model=replace(run.model, start_from=str(start_from)))
+    if not resume:
+        run = adopt_architecture(run, set(overrides), folder)
+    elif folder is not None and run.model.start_from is not None:  # it is resolved there
+        run = replace(run, model=load_recipe(folder / RECIPE).model)
     if transforms is None:
         transforms = build_transforms(run.augment)
     own = folder if is_rank_zero() else None  # that this process writes into
@@ -150,6 +168,7 @@ def train(
                 overwrite=overwrite,
                 fast_dev_run=fast_dev_run,
                 quiet=quiet or not is_rank_zero(),
+                notes=notes,
                 log=report,
             )
     except WorkError as error:
@@ -176,6 +195,7 @@ def _train(
     overwrite: bool,
     fast_dev_run: bool,
     quiet: bool,
+    notes: Sequence[str],
     log: Log,
 ) -> Result:
     """Train in a folder that is locked, and free or of the run to resume."""
@@ -183,20 +203,31 @@ def _train(
     device = choose_accelerator(run.machine)
     checkpoint = resume / LAST if resume is not None and has_state(resume / LAST) else None
     check_run(run, is_fresh=checkpoint is None)
+    before = training.epochs
     if resume is not None:
-        if (resume / MODEL / CONFIG).is_file():
+        recorded = load_recipe(resume / RECIPE)
+        before = recorded.training.epochs
+        if _is_finished(resume, training.epochs):
             log(f"{folder}: this run is finished")
             return _finished(resume)
         read_rows(resume / METRICS, columns=COLUMNS)  # UserError where they are not ours
         read_rows(resume / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
+        if checkpoint is None and (resume / MODEL / CONFIG).is_file():
+            problem = f"{training.epochs}, but {folder} has no training state to go on from"
+            raise UserError("--training.epochs", problem, f"start a run with --start-from {folder}")
         if checkpoint is None:
             log(f"{folder}: nothing was saved yet; from the start")
+    start = StartingPoint.of(run, None if checkpoint is None else resume)
     # class pixels that were counted before, or by the first process
     data = open_data(run, resume if is_rank_zero() else folder, quiet=quiet)
     if data.train.root is not None:  # the run may be resumed from another working folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
+    if start is not None:
+        data = start.fit_data(data)
+    for note in notes:
+        log(note)
     log(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
-    model, fresh_head = build_network(run, data, log, is_fresh=checkpoint is None)
+    model, fresh_head = build_network(run, data, log, start=start, is_fresh=checkpoint is None)
 
     def augmented(samples: Samples) -> TrainingDataset:
         mean, std = model.config.mean, model.config.std
@@ -206,8 +237,8 @@ def _train(
         calibrate_head(model, augmented(data.train), device)
     weights = class_weights(training, data.pixels)
     # statistics of small batches are poor: those of a pretrained backbone are kept
-    pretrained = training.batch_norm == "auto" and run.model.backbone_weights is not None
-    norms = pretrained or training.batch_norm == "frozen"
+    pretrained = start is not None or run.model.backbone_weights is not None
+    norms = training.batch_norm == "frozen" or (training.batch_norm == "auto" and pretrained)
     module = SegmentationModule(
         model, training, class_weights=weights, frozen_norms=norms, notify=log
     )
@@ -215,6 +246,9 @@ def _train(
     if checkpoint is not None:  # before anything is written
         for line in files.read(checkpoint, module.state_dict()):
             log(line)
+        if training.epochs < files.epochs_begun:
+            problem = f"{training.epochs}, but {files.epochs_begun} are done or under way"
+            raise UserError("--training.epochs", problem, f"give {files.epochs_begun} or more")
     loggers = build_loggers(training.loggers, folder)
     if folder is not None and is_rank_zero():
         if resume is None:
@@ -223,6 +257,12 @@ def _train(
             if data.bands is not None:
                 facts["bands"] = asdict(data.bands)
             create_run_folder(folder, run, facts, overwrite=overwrite)
+            if start is not None:
+                kept = model.config.training["started_from"]
+                write_json(folder / START, {**kept, "config": start.config.to_dict()})
+        elif before != training.epochs:
+            lengthened = replace(recorded.training, epochs=training.epochs)
+            save_recipe(replace(recorded, training=lengthened), folder / RECIPE)
         record_session(folder)
     table = MetricsTable(folder, quiet=quiet)
     ema = None if training.ema is None else EMA(decay=training.ema)
@@ -259,6 +299,8 @@ def _train(
             val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
         assert trainer.max_epochs is not None
         module.steps = max(1, trainer.max_epochs * -(-len(images) // training.accumulate))
+        if before != training.epochs:
+            log(_schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
         with work_errors(trainer):
             trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
@@ -272,6 +314,25 @@ def _train(
         except OSError as error:
             raise WorkError(f"writing {folder / MODEL}", str(error)) from error
     return Result(model.eval(), table.rows, best.epoch if best else None, folder)
+
+
+def _schedule_note(module: SegmentationModule, before: int, done: int) -> str:
+    """Say what another number of epochs does to the learning rate."""
+    config, steps = module.config, (before * module.steps // module.config.epochs, module.steps)
+    power, warmup = config.poly_power, config.warmup
+    old, new = (config.lr * poly_factor(done, one, power=power, warmup=warmup) for one in steps)
+    return (
+        f"{before} -> {config.epochs} epochs: the schedule goes on where a run of {config.epochs} "
+        f"would be, lr {old:.1e} -> {new:.1e}"
+    )
+
+
+def _is_finished(folder: Path, epochs: int) -> bool:
+    """Whether a run has its final model, for so many epochs."""
+    if not (folder / MODEL / CONFIG).is_file():
+        return False
+    recipe = read_config(folder / MODEL).training.get("recipe", {})
+    return bool(recipe.get("training", {}).get("epochs", epochs) == epochs)
 
 
 def _finished(folder: Path) -> Result:
@@ -294,6 +355,8 @@ def _finish(
         "recipe": asdict(run),
         "validation": {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")},
     }
+    if started_from := model.config.training.get("started_from"):
+        record["started_from"] = started_from
     model.config = replace(model.config, training=record)
     model.save_pretrained(folder / MODEL)
     if rows:

@@ -2,6 +2,7 @@
 
 RUN/recipe.yaml        the run, every key
 RUN/environment.json   versions, machine, git revision, command
+RUN/start_from.json    the model that the run started from, if any
 RUN/class_pixels.json  labelled pixels of each class in the training images
 RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class; curve.png
 RUN/checkpoints/       last.safetensors to resume from, previous.safetensors in case that is
@@ -33,10 +34,11 @@ from scaseg.io.paths import not_writable
 from scaseg.version import __version__
 
 ENVIRONMENT, PIXELS, TRACEBACK = "environment.json", "class_pixels.json", "traceback.txt"
+START = "start_from.json"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
 LAST = Path("checkpoints/last.safetensors")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
-OURS = {RECIPE, ENVIRONMENT, PIXELS, TRACEBACK, METRICS, PER_CLASS, CURVE}
+OURS = {RECIPE, ENVIRONMENT, PIXELS, START, TRACEBACK, METRICS, PER_CLASS, CURVE}
 OURS |= {"checkpoints", "model", "cache", "tensorboard", "csv"}
 
 
