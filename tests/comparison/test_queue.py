@@ -57,10 +57,12 @@ def test_the_whole_matrix_side_by_side(compare):
         *("--contexts", "none", "sca", "--seeds", "2", "--folds", "3", "--jobs", "3"), seconds=0.3
     )
     assert code == 0
-    assert len(err.splitlines()) == 13
-    assert err.splitlines()[0] == "12 of 12 trainings to do, 3 at once"
-    assert err.splitlines()[-1].startswith("12 of 12: ")
-    assert "left" in err.splitlines()[5]
+    recipe, *lines = err.splitlines()
+    assert recipe.startswith("no recipe: own_folder")
+    assert len(lines) == 13
+    assert lines[0] == "12 of 12 trainings to do, 3 at once"
+    assert lines[-1].startswith("12 of 12: ")
+    assert "left" in lines[5]
     every = {(name, str(seed), str(fold)) for name in ("none", "sca") for seed in (0, 1)
              for fold in (1, 2, 3)}  # fmt: skip
     assert len(keys(compare.out)) == 12

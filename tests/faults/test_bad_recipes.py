@@ -132,7 +132,12 @@ BAD = cases(
     row("nodes", "machine: {nodes: 100000000}\n", "give a whole number from 1 to 65536"),
     row("processes", "machine: {devices: 1000}\n", "--devices: 1000; there are"),
     row("crop", "augment: {crop: [100000, 100000]}\n", "each a whole number from 8 to 32768"),
-    row("weights of tiny", "model: {backbone_weights: /etc/passwd}\n", "tiny has no pretrained"),
+    row(
+        "weights of tiny",
+        "model: {backbone: tiny, backbone_weights: /etc/passwd}\n",
+        "tiny has no pretrained",
+        ("train", "r.yaml", "--data", "data", "--out", "out"),
+    ),
     row(
         "weights a device",
         "model: {backbone: mobilenet_v2, backbone_weights: /dev/zero}\n",

@@ -109,7 +109,7 @@ def test_the_backbone_of_the_built_in_model(source):
     [
         (
             "outdoor",
-            "outdoor has the backbone mobilenet_v2, not vgg16; give imagenet, or --backbon",
+            "outdoor has the backbone mobilenet_v2, not vgg16; give imagenet, null",
         ),
         ("outdor", "outdor is neither a file nor a model; give imagenet, a safetensors file, a ru"),
         ("x" * 300, "is neither a file nor a model"),
