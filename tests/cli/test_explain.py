@@ -93,8 +93,15 @@ def test_nothing_is_overwritten(place, capsys):
         main(arguments)
     assert "there already; use --overwrite" in capsys.readouterr().err
     assert (place / "there.png").read_text() == "mine"
-    main([*arguments, "--overwrite"])
-    assert (place / "there.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        main([*arguments, "--overwrite"])
+    assert "there.png: was not made by scaseg; only results" in capsys.readouterr().err
+    assert (place / "there.png").read_text() == "mine"
+    (place / "there.png").unlink()
+    for kind in ("png", "pdf", "svg", "npz"):
+        for _ in range(2):
+            main([*arguments, "--format", kind, "--overwrite"])
+        assert len((place / "there.png").read_bytes()) > 1000
     (place / "there.png").unlink()
 
 

@@ -5,15 +5,17 @@ import os
 import pickle
 import shutil
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from scaseg.models.build import load_model
+from scaseg.errors import UserError
+from scaseg.models.build import create_model, load_model
 from scaseg.training.checkpoint_io import PREVIOUS, read_state, write_state
-from tests.faults.catalogue import LIGHT, cases, refuse
+from tests.faults.catalogue import LIGHT, Case, cases, refuse
 
 PREDICT = ("predict", "photo.png", "--model", "model", "--device", "cpu", "--out", "out")
 EVALUATE = ("evaluate", "--model", "model", "--data", "data", "--device", "cpu", "--quiet")
@@ -89,6 +91,15 @@ def tensor(shape, dtype="F32", offsets=(0, 4)):
     return {"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
 
 
+def twice():
+    text = WEIGHTS.read_bytes()
+    size = int.from_bytes(text[:8], "little")
+    header = json.loads(text[8 : 8 + size])
+    again = json.dumps(header["head.fc6.bias"])
+    head = f'{json.dumps(header)[:-1]}, "head.fc6.bias": {again}}}'.encode()
+    WEIGHTS.write_bytes(struct.pack("<Q", len(head)) + head + text[8 + size :])
+
+
 NAN, INF = float("nan"), float("inf")
 BAD_CONFIGS = cases(
     content(CONFIG, "a list", b"[1, 2]", "holds a list; a model config is an object"),
@@ -135,7 +146,10 @@ BAD_CONFIGS = cases(
     config("channels 0", "in_channels: 0; give 1 to", in_channels=0, mean=[], std=[]),
     config("channels text", "in_channels: '3'; give a whole number", in_channels="3"),
     config("mean nan", "mean: [nan, nan, nan]; give a list, each a number", mean=[NAN] * 3),
-    config("std 0", "std: (0.0, 0.0, 0.0); give numbers above 0", std=[0, 0, 0]),
+    config("mean 1e308", "mean: (1e+308, 0.0, 0.0); give numbers from", mean=[1e308, 0, 0]),
+    config("std 0", "std: (0.0, 0.0, 0.0); give numbers from 1e-10 to 1e+10", std=[0, 0, 0]),
+    config("std 1e-300", "std: (1e-300, 1.0, 1.0); give numbers", std=[1e-300, 1, 1]),
+    content(CONFIG, "a key twice", b'{"head": "x", "head": "y"}', "not JSON (head is given twice)"),
     config("palette 3000", "palette: (1, 2, 3000); give (r, g, b)", palette=[[1, 2, 3000]] * 3),
     config("palette text", "palette: 'x'; give a list", palette="x"),
     config("fit 1e9", "fit: (1000000000, 1000000000); give", fit=[10**9, 10**9]),
@@ -178,6 +192,7 @@ BAD_WEIGHTS = cases(
     header(
         "claims of terabytes", "file not fully covered", tensor([10**12], offsets=(0, 4 * 10**12))
     ),
+    ("a key twice", PREDICT, "not a safetensors file (head.fc6.bias is given twice)", twice),
     header("four bits", "has a, which the model of config.json has not", tensor([8], "F4")),
     ("cut off", PREDICT, "file not fully covered", edited(lambda text: text[:-9])),
     ("with a tail", PREDICT, "file not fully covered", edited(lambda text: text + b"tail")),
@@ -198,6 +213,9 @@ BAD_WEIGHTS = cases(
     weights("one more", lambda own: {**own, "x": torch.ones(3)}, "has x, which the model of"),
     weights("nan", lambda own: {**own, "head.fc6.bias": own["head.fc6.bias"] * NAN}, "not finite"),
     weights("inf", lambda own: {**own, "head.fc6.bias": own["head.fc6.bias"] + INF}, "not finite"),
+    weights(
+        "beyond 32 bits", lambda own: {k: v.double() * 1e300 for k, v in own.items()}, "finite"
+    ),
     weights("whole numbers", lambda own: {k: v.int() for k, v in own.items()}, "holds torch.int32"),
     weights("complex", lambda own: {k: v + 0j for k, v in own.items()}, "holds torch.complex64"),
 )
@@ -302,6 +320,54 @@ def test_backbone_weights(world, capsys):
     ).args[1]
     refuse(case, capsys)
     assert not Path("pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("features.0.0.weight", lambda value: value * NAN, "has values that are not finite"),
+        ("features.0.1.running_var", lambda value: value - 2, "has negative variances"),
+    ],
+)
+def test_a_backbone_that_computes_nothing(tmp_path, name, change, said):
+    """Refused when it is loaded, not at the first loss."""
+    model = create_model("mobilenet_v2", "none", "pointwise", classes=2)
+    state = {key: value.clone() for key, value in model.backbone.state_dict().items()}
+    assert name in state
+    save_file({**state, name: change(state[name])}, tmp_path / "w.safetensors")
+    with pytest.raises(UserError, match=f"{name} {said}; give other weights"):
+        create_model(
+            *("mobilenet_v2", "none", "pointwise"),
+            classes=2,
+            backbone_weights=tmp_path / "w.safetensors",
+        )
+
+
+def spoil_model(name):
+    """Weights that are finite, and the output is not."""
+    weights("", lambda own: {**own, name: torch.full_like(own[name], 3e38)}, "")[3]()
+
+
+EXPLAIN = ("explain", "photo.png", "--model", "model", "--out", "why.png")
+OVERFLOW = [
+    ("predict", (*PREDICT, "--quiet"), 2),
+    ("windows", (*PREDICT, "--window", "16", "--quiet"), 2),
+    ("with scores", (*PREDICT, "--scores", "--quiet"), 2),
+    ("explain", (*EXPLAIN, "--classes"), 2),
+    ("evaluate", (*EVALUATE, "--split", "all", "--workers", "0"), 1),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "code"), OVERFLOW, ids=[row[0] for row in OVERFLOW])
+def test_a_prediction_that_is_not_finite(world, capsys, name, arguments, code):
+    said = "model: its scores of this image are not finite"
+    refuse(Case(name, arguments, said, lambda: spoil_model("head.score.weight"), code), capsys)
+
+
+def test_features_that_are_not_finite(world, capsys):
+    said = "model: its features of this image are not finite"
+    spoil = partial(spoil_model, "backbone.features.4.0.weight")
+    refuse(Case("features", (*EXPLAIN, "--point", "3,3"), said, spoil), capsys)
 
 
 def test_what_is_only_unusual_is_read(world):

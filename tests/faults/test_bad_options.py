@@ -211,7 +211,7 @@ BAD = cases(
     ("compare: folds 1e9", (*COMPARE, "--folds", "1000000000"), "data.folds: '1000000000'; give"),
     ("compare: jobs 0", (*COMPARE, "--jobs", "0"), "--jobs: '0'; give a whole number >= 1"),
     ("compare: time nan", (*COMPARE, "--time-limit", "nan"), "'nan'; give seconds, more than 0"),
-    ("compare: out the data", (*COMPARE, "--out", "data"), "--out: data holds something else"),
+    ("compare: out the data", (*COMPARE, "--out", "data"), "--out: data holds classes.txt, and no"),
     ("check: no folder", ("data", "check", "nope"), "nope: no such folder; give the one that"),
     ("check: name", ("data", "check", "data", "--name", "x"), "--name: 'x'; give one of folder"),
     ("check: deep map", ("data", "check", "data", "--label-map", "[" * 3000), "such as {255: 1}"),

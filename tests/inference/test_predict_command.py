@@ -1,6 +1,7 @@
 """scaseg predict: from files to files, and never a torn one."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,7 +157,11 @@ def test_what_is_there_is_kept(photos, model, tmp_path, capsys):
     assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
     assert "2 images segmented" in (summary := capsys.readouterr().out)
     assert "1 existed already" in summary
-    predict(photos, "--overwrite", model=model, out=out)
+    said = refused(capsys, photos, "--overwrite", model=model, out=out)
+    assert "two.png: was not made by scaseg; only results are replaced" in said
+    (out / "a" / "two.png").unlink()
+    for _ in range(2):
+        predict(photos, "--overwrite", model=model, out=out)
     assert read_labels(out / "a" / "two.png").shape == (31, 41)
     said = refused(capsys, photos, "--overwrite", "--skip-existing", model=model, out=out)
     assert "give one of the two" in said
@@ -185,7 +190,11 @@ def test_two_photographs_of_one_name_are_refused(photos, model, tmp_path, capsys
     assert "one.overlay.png, and so would" in said
 
 
-@pytest.mark.parametrize(("images", "labels"), [("images", "labels"), ("img_dir", "ann_dir")])
+LAYOUTS = [("images", "labels"), ("img_dir", "ann_dir"), ("JPEGImages", "SegmentationClass")]
+LAYOUTS += [("leftImg8bit", "gtFine"), ("images", "annotations")]
+
+
+@pytest.mark.parametrize(("images", "labels"), LAYOUTS)
 def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, images, labels):
     data, out = tmp_path / "data", tmp_path / "out"
     data.mkdir()
@@ -206,6 +215,22 @@ def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, im
     assert capsys.readouterr().err == ""
     assert written(tmp_path / "labels") == ["one.png"]
     assert f"{labels}/one.png" in written(tmp_path / "both")
+
+
+def test_of_data_sets_below_a_folder_the_photographs_alone(photos, model, tmp_path, capsys):
+    data, out = tmp_path / "VOCdevkit" / "VOC2012", tmp_path / "out"
+    for name in ("JPEGImages", "SegmentationClass", "SegmentationObject"):
+        shutil.copytree(photos, data / name)
+    for name in ("train", "train_labels", "val", "val_labels"):
+        shutil.copytree(photos / "a" / "b", tmp_path / "VOCdevkit" / "CamVid" / name)
+    predict(tmp_path / "VOCdevkit", model=model, out=out)
+    assert written(out) == [
+        *("CamVid/train/three.png", "CamVid/val/three.png", "VOC2012/JPEGImages/a/b/three.png"),
+        *("VOC2012/JPEGImages/a/two.png", "VOC2012/JPEGImages/one.png"),
+    ]
+    camvid, voc = capsys.readouterr().err.splitlines()
+    assert "train/, val/ are predicted, the label maps in train_labels/, val_labels/" in camvid
+    assert "maps in SegmentationClass/, SegmentationObject/ are not" in voc
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_many_files_need_no_list(tmp_path, monkeypatch):
             (tmp_path / "photos" / str(folder) / name).touch()
     found = iter(Inputs([tmp_path / "photos"], tmp_path / "out"))
     assert str(next(found).name) == os.path.join("0", "a")
-    assert len(opened) == 2
+    assert len(set(opened)) == 2
     rest = [str(one.name) for one in found]
     assert rest == sorted(rest)
     assert len(rest) == 9

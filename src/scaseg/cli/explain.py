@@ -11,6 +11,7 @@ from scaseg.cli.options import add_max_pixels, add_model, find, load, print_note
 from scaseg.cli.parser import Parser, positive
 from scaseg.errors import UserError, as_options, located
 from scaseg.io.model_folder import model_notes
+from scaseg.io.ownership import check_replaceable
 from scaseg.io.paths import check_file
 from scaseg.system import DEVICES
 
@@ -138,6 +139,8 @@ def _check_out(options: argparse.Namespace) -> str:
     if kind == "npz" and options.compare:
         raise UserError("--format", "npz, but --compare draws a page", "give png, pdf or svg")
     check_file("--out", out, overwrite=options.overwrite)
+    with located("--out"):
+        check_replaceable(out)
     return kind
 
 

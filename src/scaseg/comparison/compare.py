@@ -16,7 +16,7 @@ from typing import Any
 
 from scaseg.comparison.jobs import Job, make_jobs
 from scaseg.comparison.queue import Queue
-from scaseg.comparison.results import Results
+from scaseg.comparison.results import RESULTS, Results
 from scaseg.comparison.statistics import Summary, summarize, values_of
 from scaseg.comparison.tables import to_row, write_tables
 from scaseg.comparison.worker import evaluate_model
@@ -26,6 +26,7 @@ from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError
+from scaseg.io.atomic import LEFTOVER
 from scaseg.io.lock import LOCK, folder_lock
 from scaseg.io.model_folder import MODEL, RECIPE
 from scaseg.models.build import load_model
@@ -135,6 +136,12 @@ def compare(
 
 def _check_folder(folder: Path, run: RunConfig) -> None:
     """Refuse a folder that holds another comparison, or something else."""
+    names = {path.name for path in folder.iterdir()}
+    if RECIPE not in names or names.isdisjoint({"runs", RESULTS}):  # a recipe alone: just begun
+        for name in sorted(names - {RECIPE, LOCK}):
+            if not name.startswith(LEFTOVER):
+                problem = f"{folder} holds {name}, and no comparison"
+                raise UserError("--out", problem, "give another folder")
     if (folder / RECIPE).is_file():
         before = load_recipe(folder / RECIPE)
         # the machine, where the data are on it, and which of the folds are run, may change
@@ -142,8 +149,6 @@ def _check_folder(folder: Path, run: RunConfig) -> None:
         if replace(before, machine=run.machine, data=data) != run:
             problem = f"{folder} holds a comparison with other settings"
             raise UserError("--out", problem, "give another folder")
-    elif any(path.name != LOCK for path in folder.iterdir()):
-        raise UserError("--out", f"{folder} holds something else", "give another folder")
 
 
 def _check_splits(run: RunConfig, split: str | None, jobs: Iterable[Job]) -> dict[int | None, str]:

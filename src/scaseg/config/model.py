@@ -13,6 +13,7 @@ from scaseg.config.reading import read
 from scaseg.config.run import LARGEST_SIDE, MOST_CHANNELS, SMALLEST_SIDE, DataConfig
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG
+from scaseg.io.paths import unique_keys
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -20,6 +21,7 @@ MOST_CLASSES = 2**16 - 1
 MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 # what an image may hold; bands of any but the first are read as float32
 DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64")
+LARGEST_PIXEL = 1e10  # of mean and std; float32 must be able to divide by it
 UNSHOWN = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, ends of lines
 
 
@@ -63,8 +65,12 @@ class ModelConfig:
             if len(values) != channels:
                 problem = f"{len(values)} entries for {channels} input channels"
                 raise UserError(name, problem, "give one for each")
-        if not all(value > 0 for value in self.std):
-            raise UserError("std", f"{self.std}", "give numbers above 0")
+        if not all(abs(value) <= LARGEST_PIXEL for value in self.mean):
+            fits = f"give numbers from -{LARGEST_PIXEL:g} to {LARGEST_PIXEL:g}"
+            raise UserError("mean", f"{self.mean}", fits)
+        if not all(1 / LARGEST_PIXEL <= value <= LARGEST_PIXEL for value in self.std):
+            fits = f"give numbers from {1 / LARGEST_PIXEL:g} to {LARGEST_PIXEL:g}"
+            raise UserError("std", f"{self.std}", fits)
 
     @property
     def bands(self) -> int | None:
@@ -104,7 +110,7 @@ def read_config(folder: str | Path) -> ModelConfig:
         try:
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise ValueError(f"{size} bytes, where {MOST_BYTES} are the most")
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            plain = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
         except (OSError, ValueError, RecursionError) as error:
             raise UserError("", "not JSON", "save the model again", str(error)) from error
         if not isinstance(plain, dict):

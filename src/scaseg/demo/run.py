@@ -42,6 +42,7 @@ PREDICTED = 12  # scenes that are written as files, to be tried by hand
 SCENES, PREDICTIONS = "scenes", "predictions"
 EXPLAINED = 40  # scenes that are searched for pictures and measured
 NUMBERS = "demo.json"
+MARKER = ".scaseg-demo"  # there from the beginning: only a demo is replaced by one
 OURS = (
     *("runs", "logs", RECIPE, RESULTS, TABLE, CSV_TABLE, PLOT),  # of the comparison
     *(NUMBERS, PAGE, PICTURE, REPORT_PICTURE, SCENES, PREDICTIONS),
@@ -136,10 +137,14 @@ def model_folder(folder: str | Path, context: str) -> Path:
 
 def _open_folder(folder: Path, *, overwrite: bool) -> None:
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    is_demo = MARKER in there or NUMBERS in there
     there = [name for name in there if not name.startswith(".")]  # files of the system
-    for name in there:
-        if name not in OURS:
-            raise UserError("--out", f"{folder} holds {name}, and no demo", "give another folder")
+    runs = sorted(path.name for path in (folder / "runs").glob("*"))
+    own = [model_folder(folder, context).name for context in CONTEXTS]
+    others = [name for name in there if not (is_demo and name in OURS)]
+    others += [f"runs/{name}" for name in runs if name not in own]  # somebody trained into it
+    if others:
+        raise UserError("--out", f"{folder} holds {others[0]}, and no demo", "give another folder")
     if there and not overwrite:
         raise UserError("--out", f"{folder} holds a demo already", "use --overwrite, or another")
     for name in there:
@@ -147,5 +152,6 @@ def _open_folder(folder: Path, *, overwrite: bool) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).touch()
     except OSError as error:
         raise not_writable(folder, error).within("--out") from error

@@ -12,7 +12,7 @@ from torch import Tensor
 from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import ImageLike, Preprocessed, as_array, as_tensor
-from scaseg.models.segmenter import Segmenter, evaluating
+from scaseg.models.segmenter import Segmenter, evaluating, require_finite
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
 
@@ -95,7 +95,7 @@ class ContextFeatures:
         """Predict the class of each neuron: (h, w), on the CPU."""
         with evaluating(self.model):
             scores = self.model.head(torch.relu(self.context(self.features)))
-        return scores[0].argmax(0).cpu()
+        return require_finite(self.model, scores)[0].argmax(0).cpu()
 
     @torch.no_grad()
     def coefficients(self, targets: Tensor) -> Tensor:
@@ -103,7 +103,8 @@ class ContextFeatures:
 
         A row's own entry is 0, but for "dot", which keeps it.
         """
-        return self.context.shares(self.features, targets.to(self.features.device))[0]
+        shares = self.context.shares(self.features, targets.to(self.features.device))[0]
+        return require_finite(self.model, shares, "coefficients")
 
 
 @torch.no_grad()
@@ -114,6 +115,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     view = Preprocessed(model, as_tensor(pixels, model.device)).whole()
     with evaluating(model):
         features, _ = model.backbone(view)
+    require_finite(model, features, "features")
     grid = NeuronGrid(
         image_size=pixels.shape[:2],
         input_size=(view.shape[2], view.shape[3]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,6 +17,7 @@ from scaseg.errors import UserError
 from scaseg.explanation.features import Array, ContextFeatures, NeuronGrid, extract_features
 from scaseg.inference.preprocessing import ImageLike
 from scaseg.io.atomic import whole_file
+from scaseg.io.ownership import MARK
 from scaseg.models.segmenter import Segmenter
 
 if TYPE_CHECKING:
@@ -108,8 +110,10 @@ class DependencyMaps:
             "centres_x": np.array([self.grid.center(0, column)[0] for column in range(columns)]),
             "centres_y": np.array([self.grid.center(row, 0)[1] for row in range(rows)]),
         } | ({} if self.regions is None else {"regions": self.regions})
-        with whole_file(Path(path)) as temporary, temporary.open("wb") as file:
+        with whole_file(Path(path)) as temporary, temporary.open("w+b") as file:
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            with zipfile.ZipFile(file, "a") as archive:  # so that --overwrite knows it again
+                archive.comment = MARK.encode()
 
 
 def explain(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
-
-DATASETS = (("images", "labels"), ("img_dir", "ann_dir"))  # folders of images and of label maps
+from scaseg.io.ownership import dataset_folders, subfolders
+from scaseg.io.paths import shown
 
 
 class InputFile(NamedTuple):
@@ -31,9 +31,9 @@ class Inputs:
 
     Folders are searched with all below them, in the order of names, but for hidden files and for
     `out` itself; what lies below a folder, or below the first wildcard of a pattern, keeps its
-    sub-folders in the results. Of a dataset its images alone are taken. shard: (i, n), the i-th
-    share of n; its name alone decides which share an image belongs to. suffixes: of image files.
-    notes: lines for the user.
+    sub-folders in the results. Of a dataset, at any depth, its images alone are taken. shard:
+    (i, n), the i-th share of n; its name alone decides which share an image belongs to. suffixes:
+    of image files. notes: lines for the user.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Inputs:
     ) -> None:
         self._suffixes = suffixes
         self.notes: list[str] = []
-        self._arguments = [self._images_of(os.fspath(one), out) for one in arguments]
+        self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
         self._out = out.resolve()
         self._shard = shard or (1, 1)
         if not 1 <= self._shard[0] <= self._shard[1]:
@@ -61,20 +61,20 @@ class Inputs:
             if not found:
                 raise _nothing(argument, self._suffixes)
 
-    def _images_of(self, argument: str, out: Path) -> str:
-        """Replace the folder of a dataset by the one of its images."""
-        for images, labels in DATASETS:
-            if all(os.path.isdir(os.path.join(argument, part)) for part in (images, labels)):
-                places = (argument, os.path.join(argument, labels))
-                if os.path.realpath(out) in map(os.path.realpath, places):
-                    problem = f"{out} belongs to the dataset {argument} itself"
-                    raise UserError("--out", problem, "give another folder")
-                self.notes.append(
-                    f"{argument} is a dataset: the images in {images}/ are predicted, the label "
-                    f"maps in {labels}/ are not"
-                )
-                return os.path.join(argument, images)
-        return argument
+    def _images_of(self, argument: str) -> str:
+        """Replace the folder of a dataset by the one of its images, where there is one."""
+        images = self._dataset(argument, subfolders(argument))[0]
+        return os.path.join(argument, *images) if len(images) == 1 else argument
+
+    def _dataset(self, folder: str | Path, names: Iterable[str]) -> tuple[set[str], set[str]]:
+        """The sub-folders of images and of label maps of a dataset, with a note; else none."""
+        images, labels = dataset_folders(names)
+        if images:
+            taken, left = (", ".join(f"{name}/" for name in sorted(s)) for s in (images, labels))
+            note = f"{shown(folder)} is a dataset: the images in {taken} are predicted, the label "
+            note += f"maps in {left} are not"
+            self.notes += [] if note in self.notes else [note]
+        return images, labels
 
     def _in_shard(self, name: PurePath) -> bool:
         index, count = self._shard
@@ -109,9 +109,10 @@ class Inputs:
                 for entry in entries
                 if not entry.name.startswith(".")
             )
+        _, labels = self._dataset(folder, (name for name, is_folder in found if is_folder))
         for name, is_folder in found:
             if is_folder:
-                if (folder / name).resolve() != self._out:
+                if name not in labels and (folder / name).resolve() != self._out:
                     yield from self._below(folder / name, relative / name)
             elif self._is_image(name):
                 yield InputFile(folder / name, relative / os.path.splitext(name)[0])

@@ -29,6 +29,7 @@ from scaseg.inference.inputs import InputFile
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
+from scaseg.io.ownership import MARK, RECORD, check_replaceable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
-RECORD = ".scaseg.json"
 REPLACE = "use --overwrite or another folder"
 UNFINISHED = "replacing"  # in the record while all results of another model are being replaced
 
@@ -86,8 +86,10 @@ class Outputs:
                 taken.add(hash(name))
             is_there = skip_existing and self.exists(file.name)
             to_do, existing = to_do + (not is_there), existing + is_there
-            for path in () if overwrite or skip_existing else paths:
-                if path.exists():
+            for path in paths:
+                if overwrite:
+                    check_replaceable(path)
+                elif not skip_existing and path.exists():
                     raise UserError(path, "exists already", go_on)
         return to_do, existing
 
@@ -137,6 +139,7 @@ class Outputs:
         path = self.path(file.name, SCORES)
         header = {"descr": "<f2", "fortran_order": False, "shape": (*size, len(classes))}
         with whole_file(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+            archive.comment = MARK.encode()
             with archive.open("classes.npy", "w") as member:
                 np.lib.format.write_array(member, np.array(classes))
             with archive.open("scores.npy", "w", force_zip64=True) as member:
@@ -154,11 +157,12 @@ class Outputs:
             picture = found.overlay(legend=True, max_side=JPEG_SIDE)
             picture.thumbnail((JPEG_SIDE, JPEG_SIDE))  # its legend may be long
             with whole_file(self.path(file.name, OVERLAY)) as temporary:
-                picture.save(temporary, format="JPEG", quality=92, subsampling=0)
+                picture.save(temporary, format="JPEG", quality=92, subsampling=0, comment=MARK)
         if self.areas:
             height, width = found.size
             record = {"image": os.fspath(file.path), "width": width, "height": height}
-            write_json(self.path(file.name, AREAS), record | {"areas": found.areas()})
+            record |= {"areas": found.areas(), "software": MARK}
+            write_json(self.path(file.name, AREAS), record)
         found.save(self.path(file.name, LABELS))
 
 

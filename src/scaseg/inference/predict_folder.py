@@ -7,9 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,13 @@ from scaseg.inference.inputs import InputFile, Inputs
 from scaseg.inference.outputs import LABELS, Outputs, Provenance
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.model_folder import find_model, model_notes
+from scaseg.io.ownership import check_destination
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision
 
 if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
+    from torch import Tensor
+
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.models.segmenter import Segmenter
 
@@ -96,6 +98,7 @@ def predict_folder(
     if skip_existing and overwrite:
         raise UserError("--overwrite", "came with --skip-existing", "give one of the two")
     check_folder("--out", out)
+    check_destination("--out", out)
     with located("--model"):
         folder = find_model(model)
         config = read_config(folder)
@@ -143,12 +146,28 @@ def predict_folder(
                 is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
                 on_bad(error)
                 continue
-            if not provenance.begun:
-                for note in notes:
-                    on_note(note)
-                provenance.begin()
-            outputs.prepare(file.name)
             yield file, pixels
+
+    def begin(file: InputFile) -> None:
+        """Make room for the first result, and for each in its folder."""
+        if not provenance.begun:
+            for note in notes:
+                on_note(note)
+            provenance.begin()
+        outputs.prepare(file.name)
+
+    def open_scores(
+        file: InputFile, size: tuple[int, int]
+    ) -> AbstractContextManager[Callable[[Tensor], None]]:
+        begin(file)
+        return outputs.open_scores(network.config.classes, file, size)
+
+    def begun(
+        results: Iterable[tuple[InputFile, Segmentation]],
+    ) -> Iterator[tuple[InputFile, Segmentation]]:
+        for file, found in results:
+            begin(file)
+            yield file, found
 
     def on_written() -> None:
         tally.predicted += 1
@@ -162,9 +181,9 @@ def predict_folder(
             tta=augmentation,
             batch_size=batch_size,
             precision=precision,
-            open_scores=partial(outputs.open_scores, network.config.classes) if scores else None,
+            open_scores=open_scores if scores else None,
         )
-        _write_behind(results, outputs, batch_size, on_written)
+        _write_behind(begun(results), outputs, batch_size, on_written)
     except UserError as error:
         if not provenance.begun:
             raise

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
+from scaseg.io.ownership import MARK
 from scaseg.plots.palette import add_legend, overlay
 
 # classes that repr() names: at most so many, and none with a smaller share of the area
@@ -85,5 +87,7 @@ class Segmentation:
         path = Path(path)
         if path.suffix.lower() != ".png":
             raise UserError(path, "not a .png", "other formats would blur the classes")
+        mark = PngInfo()
+        mark.add_text("Software", MARK)  # so that --overwrite knows it again
         with whole_file(path) as temporary:
-            self.as_image().save(temporary, format="PNG")
+            self.as_image().save(temporary, format="PNG", pnginfo=mark)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.inference.preprocessing import Preprocessed
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, require_finite
 from scaseg.nn.streaming import StreamedContext
 
 COLUMNS = 256  # neurons side by side that the head is given at once
@@ -116,7 +116,8 @@ def sliding_window_inference(
                     # each neuron counts once, in the window that owns it
                     context.add(part[:, row.own, column.own].unsqueeze(0))
     blended = RowStream(grid.size, _blend_features(model, image, grid, context, batch_size))
-    return RowStream(grid.size, _score_rows(model.head, blended, grid.rows[0].neurons.stop))
+    scores = _score_rows(model.head, blended, grid.rows[0].neurons.stop)
+    return RowStream(grid.size, (require_finite(model, block) for block in scores))
 
 
 class RowStream:

@@ -19,7 +19,7 @@ from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import Preprocessed, resize
 from scaseg.inference.sliding_window import RowStream, sliding_window_inference
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, require_finite
 from scaseg.nn.streaming import StreamedContext
 
 SCALES = (0.75, 1.0, 1.25)  # of --tta, with flips
@@ -130,6 +130,7 @@ def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
     )
     padded = any(size != sizes[0] for size in sizes)
     scores, real = model.coarse(batch, torch.tensor(sizes, device=batch.device) if padded else None)
+    require_finite(model, scores)
     cells = [scores.shape[-2:]] * len(images)
     if real is not None:  # all numbers at once: each would make a GPU wait
         cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from scaseg.errors import UserError, located
 from scaseg.io.atomic import temporary_beside
@@ -56,6 +57,16 @@ def read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise UserError.cannot_be("read", shown(path), error, "save it as UTF-8 text") from error
     return [line for line in lines if line]
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dictionary of what JSON has as an object; ValueError where a key comes twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        found[name] = value
+    return found
 
 
 def check_folder(option: str, folder: str | Path) -> None:

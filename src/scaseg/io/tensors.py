@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
+from scaseg.io.paths import unique_keys
 
 CHECKSUM = "scaseg.sha256"
 MOST_HEADER = 1 << 25  # bytes; names and shapes of a large network take a hundredth
@@ -81,9 +82,12 @@ def _opened(path: Path, remedy: str) -> Iterator[Any]:
     try:
         with path.open("rb") as start:
             header = int.from_bytes(start.read(8), "little")
-        if header > MOST_HEADER:
-            raise ValueError(f"a header of {header} bytes")
+            if header > MOST_HEADER:
+                raise ValueError(f"a header of {header} bytes")
+            names = start.read(header)
         with safe_open(path, framework="pt") as file:
+            # of a key that comes twice the library takes the last, and says nothing
+            json.loads(names, object_pairs_hook=unique_keys)
             yield file
     except MemoryError:
         raise

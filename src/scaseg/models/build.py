@@ -107,6 +107,7 @@ def read_model(folder: Path) -> Segmenter:
     with located(folder / CONFIG):
         model = outline_model(config)
     read_weights(model, folder)
+    model.origin = str(folder)
     return model.eval()
 
 

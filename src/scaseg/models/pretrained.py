@@ -50,9 +50,7 @@ def read_weights(model: nn.Module, folder: str | Path) -> None:
     for name, tensor in state.items():
         if tensor.is_floating_point() != own[name].is_floating_point():
             raise UserError(path, f"{name} holds {tensor.dtype}", "save it again as it was")
-        if not torch.isfinite(tensor).all():
-            raise UserError(path, f"{name} has values that are not finite", "train it again")
-        state[name] = tensor.to(own[name].dtype)
+        state[name] = _sound(tensor.to(own[name].dtype), path, name, "train it again")
     model.load_state_dict(state, assign=any(tensor.is_meta for tensor in own.values()))
 
 
@@ -108,6 +106,15 @@ def check_source(name: str, source: str | Path) -> None:
         raise UserError(KEY, problem, remedy)
 
 
+def _sound(tensor: Tensor, path: Path, name: str, remedy: str) -> Tensor:
+    """Return weights that a network can compute with; UserError for others."""
+    if not torch.isfinite(tensor).all():
+        raise UserError(path, f"{name} has values that are not finite", remedy)
+    if name.endswith("running_var") and (tensor < 0).any():
+        raise UserError(path, f"{name} has negative variances", remedy)
+    return tensor
+
+
 def _part(state: State, prefix: str) -> State:
     """The weights of one part of a model, in the names that they have there."""
     return {key.removeprefix(prefix): own for key, own in state.items() if key.startswith(prefix)}
@@ -122,7 +129,7 @@ def _fill(module: nn.Module, state: State, path: Path, *, required: bool) -> lis
         value = _fit(state[name], tensor) if name in state else None
         if value is not None:
             with torch.no_grad():
-                tensor.copy_(value)
+                tensor.copy_(_sound(value.to(tensor.dtype), path, name, "give other weights"))
             filled.append(name.rsplit(".", 1)[0])
         elif required and name in state:
             problem = f"{name} has shape {tuple(state[name].shape)}"

@@ -51,6 +51,7 @@ class Segmenter(nn.Module):
         self.context = context
         self.head = head
         self.config = config
+        self.origin = "model"  # how errors name it: the folder that it was loaded from
 
     def forward(self, images: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Score every pixel. `sizes` (B, 2): height and width of each image in a padded batch.
@@ -240,6 +241,20 @@ class Segmenter(nn.Module):
                 )
                 remedy = f"each image must lie within it and have {fits}"
                 raise UserError("sizes", problem, remedy)
+
+
+def require_finite(model: Segmenter, values: Tensor, what: str = "scores") -> Tensor:
+    """Return values that a model computed; UserError names it where they are not finite.
+
+    NaN has no largest class: every pixel of it would become the first one without a word.
+    """
+    if not torch.isfinite(values).all():
+        problem = f"its {what} of this image are not finite numbers"
+        remedy = "its weights are unfit, train it again"
+        if values.dtype == torch.float16 or torch.is_autocast_enabled(values.device.type):
+            remedy = "use --precision 32; if that does not help, its weights are unfit"
+        raise UserError(model.origin, problem, remedy)
+    return values
 
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:

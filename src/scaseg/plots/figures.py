@@ -15,12 +15,14 @@ from matplotlib.figure import Figure
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
+from scaseg.io.ownership import CONFUSION, MARK
 from scaseg.io.table import write_rows
 from scaseg.metrics import ConfusionMatrix, percent
 
 BLUE, MIDDLE, LIGHT = "#3b6ea5", "#6a97c4", "#9bbcd9"
 GRAY, DARK = "#c9d3de", "#555555"
 FORMATS = ("png", "pdf", "svg")
+EVALUATION = ("confusion.csv", "confusion.png", "per_class.png")
 
 
 def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) -> None:  # noqa: A002
@@ -29,8 +31,9 @@ def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) 
     kind = format or path.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise UserError(path, f"unknown format {kind!r}", f"give {', '.join(FORMATS)}")
+    mark = {"Software" if kind == "png" else "Creator": MARK}  # so that --overwrite knows it again
     with whole_file(path) as temporary:
-        figure.savefig(temporary, format=kind)
+        figure.savefig(temporary, format=kind, metadata=mark)
 
 
 def write_evaluation(
@@ -38,8 +41,8 @@ def write_evaluation(
 ) -> list[Path]:
     """Write confusion.csv (pixels, rows are the truth), confusion.png and per_class.png."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("confusion.csv", "confusion.png", "per_class.png")]
-    head = ["truth \\ prediction", *classes]
+    paths = [folder / name for name in EVALUATION]
+    head = [CONFUSION, *classes]
     counts = zip(classes, confusion.counts.tolist(), strict=True)
     rows = [dict(zip(head, [name, *row], strict=True)) for name, row in counts]
     write_rows(paths[0], rows)

@@ -21,11 +21,12 @@ from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import find_model, model_notes
+from scaseg.io.ownership import check_destination, check_replaceable
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
 from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
 from scaseg.models.segmenter import Segmenter, evaluating
-from scaseg.plots.figures import write_evaluation
+from scaseg.plots.figures import EVALUATION, write_evaluation
 from scaseg.progress import Progress, progress_bar
 from scaseg.training.data import evaluation_loader
 from scaseg.training.distributed import is_rank_zero
@@ -81,6 +82,11 @@ def evaluate(
     With several devices, every process returns the same numbers as one process would.
     """
     notes: list[str] = []
+    if out is not None and is_rank_zero():
+        check_destination("--out", out)
+        with located("--out"):
+            for name in EVALUATION:
+                check_replaceable(Path(out) / name)
     if not isinstance(model, Segmenter):
         with located("--model"):
             folder = find_model(model)

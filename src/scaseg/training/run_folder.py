@@ -30,6 +30,7 @@ from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER, remove_leftovers, write_json
 from scaseg.io.lock import LOCK
 from scaseg.io.model_folder import RECIPE
+from scaseg.io.ownership import is_run
 from scaseg.io.paths import not_writable
 from scaseg.version import __version__
 
@@ -53,7 +54,7 @@ def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
             f"{folder} holds {what} already",
             "use --resume to continue, --overwrite to start over, or another folder",
         )
-    if names and RECIPE not in names:
+    if names and not is_run(path.name for path in paths):
         raise UserError("--out", f"{folder} holds {names[0]}, and no run", "give another folder")
     return names
 
