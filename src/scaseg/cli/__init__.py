@@ -15,7 +15,8 @@ from scaseg.version import __version__
 
 # each a module here, in the order of the help
 COMMANDS = (
-    *("demo", "train", "evaluate", "predict", "explain", "compare", "data", "recipes", "bench"),
+    *("demo", "train", "evaluate", "predict", "explain", "explore", "compare", "data"),
+    *("recipes", "bench"),
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,21 @@ from scaseg.ops.dense import reciprocal
 from scaseg.ops.dispatch import aggregate
 from scaseg.ops.streaming import StreamedSums
 from scaseg.system import available_memory, in_words
+
+
+class MapFactors(NamedTuple):
+    """What all coefficients of a map follow from: a_ij of source j for target i, both (n, R).
+
+    form: "even" 1; "additive" sum_r weight_r phi(target_ir + source_jr) with `activation` phi;
+    "dot" exp(sum_r target_ir source_jr); "mixture" sum_r target_ir source_jr; "matrix" target_ij
+    itself, (n, n). Enough to compute any map elsewhere, such as in a browser.
+    """
+
+    form: Literal["even", "additive", "dot", "mixture", "matrix"]
+    target: Tensor | None = None
+    source: Tensor | None = None
+    weight: Tensor | None = None  # (R,)
+    activation: str | None = None
 
 
 class Context(nn.Module, ABC):
@@ -73,6 +89,15 @@ class Context(nn.Module, ABC):
             f"{type(self).__name__} is not a weighted mean: it has no coefficients",
             "use sca, or another context that has",
         )
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        """Return what the coefficients of all neurons of a map x (1, C, H, W) follow from.
+
+        Here the matrix itself, which every context with coefficients has; own entries are 0 with
+        exclude_self. Contexts with less than that say so.
+        """
+        everyone = torch.arange(x.shape[-2] * x.shape[-1], device=x.device)
+        return MapFactors("matrix", target=len(everyone) * self.shares(x, everyone)[0])
 
     def streamed_sums(self) -> StreamedSums | None:
         """Return the sums from which the context of a whole image follows; None: needs none.

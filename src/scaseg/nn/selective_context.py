@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scaseg.nn.context import Context, not_streamed
+from scaseg.nn.context import Context, MapFactors, not_streamed
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
@@ -91,6 +91,12 @@ class SelectiveContext(Context):
             source_mask=source_mask,
         )
         return dense_coefficients(scores)
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        target, source = (score[0] for score in self.predictor(x))
+        weight = self.predictor.channel_weight
+        weight = target.new_ones(target.shape[1]) if weight is None else weight
+        return MapFactors("additive", target, source, weight, self.predictor.activation)
 
     def streamed_sums(self) -> StreamedSums:
         activation, bound = ACTIVATIONS[self.predictor.activation], self.predictor.score_bound

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, MapFactors
 from scaseg.ops.exact import uniform_context
 from scaseg.ops.streaming import ExpSums, StreamedSums
 
@@ -62,3 +62,6 @@ class AverageContext(Context):
 
     def streamed_sums(self) -> StreamedSums:
         return ExpSums()  # of scores that are all 0
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        return MapFactors("even")

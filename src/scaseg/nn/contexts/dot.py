@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, MapFactors
 from scaseg.ops.attention import dot_coefficients, dot_context
 from scaseg.ops.checks import check_whole_number
 
@@ -50,3 +50,7 @@ class DotContext(Context):
     ) -> Tensor:
         query, key = self._query_and_key(x, source)
         return dot_coefficients(query[:, targets], key, source_mask=source_mask)
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        query, key = self._query_and_key(x, None)
+        return MapFactors("dot", query[0] / query.shape[-1] ** 0.5, key[0])

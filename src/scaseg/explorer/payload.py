@@ -1,0 +1,185 @@
+"""What the page gets of a picture: its segmentation, and what every dependency map follows from."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from scaseg.errors import UserError
+from scaseg.explanation.features import NeuronGrid, extract_features
+from scaseg.inference.predict import predict
+from scaseg.models.segmenter import Segmenter
+from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.contexts.baselines import NoContext
+from scaseg.ops.activation import ACTIVATIONS
+from scaseg.plots.palette import default_palette
+
+MOST_SIDE = 1600  # pixels; a larger picture is made smaller before it is segmented
+MOST_SCORES = 100_000_000  # probabilities that are held at once
+MOST_COEFFICIENTS = 2048  # neurons: where a context has no factors, n x n numbers travel
+ROWS = 256  # of coefficients at a time
+
+
+def picture_payload(
+    name: str, image: NDArray[np.uint8], models: Mapping[str, Segmenter]
+) -> dict[str, Any]:
+    """Return a picture (H, W, 3) as each model sees it, as JSON types; models by name."""
+    image = shrink(image, max(len(model.classes) for model in models.values()))
+    height, width = image.shape[:2]
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=88)
+    source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {
+        "name": name,
+        "image": {"width": width, "height": height, "src": source},
+        "models": [model_payload(name, model, image) for name, model in models.items()],
+    }
+
+
+def shrink(image: NDArray[np.uint8], classes: int) -> NDArray[np.uint8]:
+    """Make a picture (H, W, 3) as small as a screen and the memory for its scores want it."""
+    height, width = image.shape[:2]
+    factor = min(1.0, MOST_SIDE / max(height, width))
+    factor = min(factor, (MOST_SCORES / (classes * height * width)) ** 0.5)
+    if factor == 1:
+        return image
+    size = max(8, round(width * factor)), max(8, round(height * factor))
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.LANCZOS))
+
+
+@torch.no_grad()
+def model_payload(name: str, model: Segmenter, image: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return one model's view of a picture (H, W, 3), as JSON types."""
+    found = predict(model, image, scores=True)
+    assert found.scores is not None
+    confidence = np.round(255 * found.scores.max(0)).astype(np.uint8)
+    palette = model.config.palette or default_palette(len(model.classes))
+    payload: dict[str, Any] = {
+        "name": name,
+        "context": model.config.context,
+        "classes": list(model.classes),
+        "palette": ["#{:02x}{:02x}{:02x}".format(*color) for color in palette],
+        "areas": list(found.areas().values()),
+        "labels": encode(found.labels),
+        "confidence": encode(confidence),
+        "factors": None,
+    }
+    if isinstance(model.context, NoContext):
+        rows, columns = (-(-side // model.backbone.stride) for side in image.shape[:2])
+        grid = NeuronGrid(
+            image.shape[:2], image.shape[:2], (rows, columns), model.backbone.stride, 0
+        )
+        middles = np.indices((rows, columns)).reshape(2, -1).T
+        x, y = np.array([grid.center(*middle) for middle in middles]).round().astype(int).T
+        inside = y.clip(0, image.shape[0] - 1), x.clip(0, image.shape[1] - 1)
+        payload |= {"grid": _grid(grid), "neurons": encode(found.labels[inside])}
+        return payload
+    features = extract_features(model, image)
+    classes = features.classes().flatten().numpy().astype(found.labels.dtype)
+    rows, columns = features.grid.map_size
+    context = features.context
+    is_matrix = type(context).map_factors is Context.map_factors
+    if is_matrix and rows * columns > MOST_COEFFICIENTS:
+        problem = f"{rows} x {columns} neurons, and {model.config.context} has no short form"
+        raise UserError(name, problem, "give a smaller picture")
+    payload |= {"grid": _grid(features.grid), "neurons": encode(classes)}
+    factors = context.map_factors(features.features)
+    payload["factors"] = factors_payload(factors, rows * columns, context.exclude_self)
+    return payload
+
+
+def _grid(grid: NeuronGrid) -> dict[str, Any]:
+    return {
+        "image": list(grid.image_size),
+        "input": list(grid.input_size),
+        "map": list(grid.map_size),
+        "stride": grid.stride,
+        "offset": grid.offset,
+    }
+
+
+def factors_payload(factors: MapFactors, neurons: int, excludes_self: bool) -> dict[str, Any]:
+    """Return factors and the sums of their rows (maps.js says how they are read)."""
+    # queries and keys are many, and maps want no more than the three digits of 16 bits
+    kind = np.float16 if factors.form in ("dot", "matrix") else np.float32
+    arrays = {
+        name: np.asarray(value.detach().cpu().numpy(), kind if name != "weight" else np.float32)
+        for name in ("target", "source", "weight")
+        if (value := getattr(factors, name)) is not None
+    }
+    norm = row_sums(factors.form, factors.activation, arrays, neurons, excludes_self)
+    return {
+        "form": factors.form,
+        "activation": factors.activation,
+        "excludesSelf": excludes_self,
+        "norm": encode(norm.astype(np.float32)),
+        **{name: encode(array) for name, array in arrays.items()},
+    }
+
+
+def row_sums(
+    form: str,
+    activation: str | None,
+    arrays: Mapping[str, NDArray[Any]],
+    neurons: int,
+    excludes_self: bool,
+) -> NDArray[np.float64]:
+    """Return the sum of every row of coefficients (n,); its logarithm for dot and for exp.
+
+    From the arrays as they travel, rounding included, so that shares add up to 1 on the page.
+    """
+    logarithmic = form == "dot" or activation == "exp"
+    tensors = {name: torch.from_numpy(array.astype(np.float64)) for name, array in arrays.items()}
+    sums = []
+    for start in range(0, neurons, ROWS):
+        part = slice(start, min(neurons, start + ROWS))
+        rows = _coefficients(form, activation, tensors, part, neurons, logarithmic)
+        if excludes_self:
+            own = torch.arange(part.start, part.stop)
+            rows[own - start, own] = -torch.inf if logarithmic else 0.0
+        sums.append(rows.logsumexp(1) if logarithmic else rows.sum(1))
+    return torch.cat(sums).numpy()
+
+
+def _coefficients(
+    form: str,
+    activation: str | None,
+    arrays: Mapping[str, torch.Tensor],
+    part: slice,
+    neurons: int,
+    logarithmic: bool,
+) -> torch.Tensor:
+    """Return the coefficients of some targets, (rows, n), or their logarithms."""
+    if form == "even":
+        return torch.ones(part.stop - part.start, neurons, dtype=torch.float64)
+    target = arrays["target"][part]
+    if form == "matrix":
+        return target.clone()
+    if form in ("dot", "mixture"):
+        return target @ arrays["source"].T
+    total: torch.Tensor | None = None
+    for channel, weight in enumerate(arrays["weight"]):
+        scores = target[:, channel, None] + arrays["source"][:, channel]
+        if logarithmic:
+            term = scores + weight.log()
+            total = term if total is None else torch.logaddexp(total, term)
+        else:
+            term = weight * ACTIVATIONS[activation or ""].phi(scores)
+            total = term if total is None else total + term
+    assert total is not None
+    return total
+
+
+def encode(array: NDArray[Any]) -> dict[str, Any]:
+    """Pack an array as arrays.js reads it: base64 of zlib of little-endian numbers."""
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    packed = base64.b64encode(zlib.compress(plain.tobytes(), 6)).decode()
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": packed}
