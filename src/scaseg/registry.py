@@ -53,6 +53,12 @@ CONTEXTS = Registry(
         "average": "scaseg.nn.contexts.baselines:AverageContext",
         "sca": "scaseg.nn.selective_context:SelectiveContext",
         "dot": "scaseg.nn.contexts.dot:DotContext",
+        "heads": "scaseg.nn.contexts.heads:HeadsContext",
+        "balanced": "scaseg.nn.contexts.balanced:BalancedContext",
+        "gated": "scaseg.nn.contexts.gated:GatedContext",
+        "position": "scaseg.nn.contexts.position:PositionContext",
+        "agents": "scaseg.nn.contexts.agents:AgentContext",
+        "object": "scaseg.nn.contexts.object:ObjectContext",
     },
 )
 HEADS = Registry(

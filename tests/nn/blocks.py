@@ -16,6 +16,12 @@ BLOCKS = {
     "sca, no layers": {"layers": 0},
     "sca, W_c = W_d": {"share_features": True},
     "dot": {"key_channels": 4},
+    "heads": {"heads": 2},
+    "balanced": {"pair_channels": 5, "key_channels": 16},
+    "gated": {"pair_channels": 5, "key_channels": 16, "score_dropout": 0.0},
+    "position": {"pair_channels": 5, "key_channels": 16},
+    "agents": {"grid": 3, "key_channels": 4},
+    "object": {"classes": 4, "key_channels": 4},
     "average": {},
     "none": {},
 }
@@ -29,7 +35,7 @@ def make(name, in_channels=6, out_channels=None, spread=True, **options):
     known = signature(kind).parameters
     options = {"hidden": 8, **BLOCKS[name], **options}
     block = kind(in_channels, out_channels, **{k: v for k, v in options.items() if k in known})
-    if spread and name in PREDICTED:  # fresh scores are nearly equal: make them matter
+    if spread and hasattr(block, "predictor"):  # fresh scores are nearly equal: make them matter
         # identity and relu start at 1 and must stay clear of 0, where rows vanish
         std = 0.02 if block.predictor.activation in ("identity", "relu") else 0.5
         torch.nn.init.normal_(block.predictor.score.weight, std=std)

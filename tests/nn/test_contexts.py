@@ -74,11 +74,12 @@ def test_map_and_matrix_tell_what_the_block_does(name):
     x = torch.randn(2, 6, 5, 7, dtype=torch.float64)
     matrix = block.coefficients(x)
     assert matrix.shape == (2, 35, 35)
-    torch.testing.assert_close(block(x, coefficients=matrix), block(x), rtol=1e-8, atol=1e-9)
+    if name != "heads":  # a mean of means: see the test of its own
+        torch.testing.assert_close(block(x, coefficients=matrix), block(x), rtol=1e-8, atol=1e-9)
     shown = block.dependency_map(x, row=2, col=3)
     own = 2 * 7 + 3
     row = matrix[:, own].clone()
-    if name != "dot":
+    if block.exclude_self:
         assert (matrix[:, own, own] == 1).all()
         assert (shown[:, 2, 3] == 0).all()
         row[:, own] = 0
@@ -119,17 +120,18 @@ def test_padding_is_nobodys_context(name, backend):
 @pytest.mark.parametrize("name", WITH_CONTEXT)
 @pytest.mark.parametrize("backend", ["dense", "linear"])
 def test_context_from_another_image(name, backend):
-    block = make(name, out_channels=3, backend=backend).double()
+    block = make(name, out_channels=4, backend=backend).double()
     x = torch.randn(2, 6, 4, 5, dtype=torch.float64)
     y = torch.randn(2, 6, 7, 3, dtype=torch.float64)
     result = block(x, source=y)
-    assert result.shape == (2, 3, 4, 5)
+    assert result.shape == (2, 4, 4, 5)
     shown = torch.stack(
         [block.dependency_map(x, i // 5, i % 5, source=y).flatten(1) for i in range(20)], 1
     )
     torch.testing.assert_close(shown.sum(-1), torch.ones(2, 20, dtype=torch.float64))
-    expected = block(x, source=y, coefficients=shown)
-    torch.testing.assert_close(result, expected, rtol=1e-8, atol=1e-8)
+    if name != "heads":
+        expected = block(x, source=y, coefficients=shown)
+        torch.testing.assert_close(result, expected, rtol=1e-8, atol=1e-8)
     # every neuron of y counts, the one at a target's own place too
     assert (block.coefficients(x, source=y)[:, 3, 3] > 0).all()
     everything_masked = torch.zeros(2, 7, 3, dtype=torch.bool)
@@ -162,7 +164,7 @@ def test_training_starts_near_the_average_and_can_move(name):
         return
     shown = block.dependency_map(x, 2, 2).flatten(1)
     others = shown[:, torch.arange(64) != 2 * 8 + 2]
-    assert others.max() < (20 if name == "dot" else 2) * others.min()
+    assert others.max() < (2 if block.exclude_self else 20) * others.min()
 
 
 def test_output_is_about_as_large_as_the_input():

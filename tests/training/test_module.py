@@ -5,7 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+from scaseg import create_model
+from scaseg.config.run import TrainingConfig
+from scaseg.data.sample import Batch
+from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.checkpoint_io import read_state
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run import train
@@ -167,3 +172,31 @@ def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypat
         monkeypatch.setattr(SegmentationModule, name, remember)
     train(settings(scenes, data__val="auto", augment__crop="[24, 24]"), None, quiet=True)
     assert set(seen) == {("training_step", True), ("validation_step", False)}
+
+
+def test_an_auxiliary_classifier_has_a_loss_of_its_own():
+    """0.4 of it is added; in a padded batch its scores are resized image by image too."""
+    model = create_model("tiny", "object", "pointwise", classes=3).double().eval()
+    module = SegmentationModule(model, TrainingConfig())
+    sizes = torch.tensor([[40, 48], [33, 41]])
+    images = torch.full((2, 3, 40, 48), torch.nan, dtype=torch.float64)
+    labels = torch.full((2, 40, 48), 255)
+    parts = []
+    for index, (height, width) in enumerate(sizes.tolist()):
+        image = torch.randn(1, 3, height, width, dtype=torch.float64)
+        images[index, :, :height, :width] = image[0]
+        labels[index, :height, :width] = torch.randint(3, (height, width))
+        with torch.no_grad(), auxiliary_scores(model) as others:
+            own = model(image)
+        [(share, scores)] = others
+        for weight, one in (
+            (1, own),
+            (share, F.interpolate(scores, (height, width), mode="bilinear")),
+        ):
+            truth = labels[index : index + 1, :height, :width]
+            parts.append(weight * F.cross_entropy(one.float(), truth, reduction="sum"))
+    batch = Batch(images, labels, sizes, ["a", "b"])
+    found = module._training_loss(batch, sizes)
+    torch.testing.assert_close(found, sum(parts) / (labels != 255).sum())
+    found.backward()
+    assert (model.context.classifier.bias.grad != 0).all()

@@ -15,7 +15,7 @@ from scaseg.version import __version__
 
 # each a module here, in the order of the help
 COMMANDS = (
-    *("demo", "train", "evaluate", "predict", "explain", "explore", "compare", "data"),
+    *("demo", "train", "evaluate", "predict", "explain", "explore", "compare", "contexts", "data"),
     *("recipes", "bench"),
 )
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from scaseg.config.model import MOST_CLASSES, ModelConfig, read_config
@@ -20,6 +18,7 @@ from scaseg.models.classes import change_classes
 from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained, read_weights
 from scaseg.models.segmenter import Segmenter
+from scaseg.nn.build import build_context
 from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 from scaseg.system import available_memory, in_words
 
@@ -150,33 +149,12 @@ class _NoDraws(TorchFunctionMode):
 def _assemble(config: ModelConfig) -> Segmenter:
     backbone: Backbone = BACKBONES[config.backbone](config.in_channels)
     channels, classes = backbone.out_channels, len(config.classes)
+    with located("context_options", "."):
+        options = config.context_options
+        context = build_context(config.context, channels, classes=classes, options=options)
     return Segmenter(
         backbone=backbone,
-        context=_build_context(config, channels),
+        context=context,
         head=SegmentationHead(channels, classes, shape=HEADS[config.head]),
         config=config,
     )
-
-
-def _build_context(config: ModelConfig, in_channels: int) -> nn.Module:
-    """Build the context that a config names; options of the other contexts are left out.
-
-    One recipe serves a comparison of contexts: its options concern some of them.
-    """
-    names = {  # of the options: everything after in_channels and out_channels
-        context: list(signature(kind).parameters)[2:] for context, kind in CONTEXTS.items()
-    }
-    known = dict.fromkeys(name for options in names.values() for name in options)
-    with located("context_options", "."):
-        for name in config.context_options:
-            if name not in known:
-                raise UserError(name, "unknown key", f"give some of {', '.join(known)}")
-        options = {
-            name: value
-            for name, value in config.context_options.items()
-            if name in names[config.context]
-        }
-        try:
-            return CONTEXTS[config.context](in_channels, **options)
-        except TypeError as error:  # a list where one word belongs
-            raise UserError("", str(error), "see scaseg.SelectiveContext") from error

@@ -61,18 +61,7 @@ class Segmenter(nn.Module):
         is what a convolution puts beyond the edge of a single image.
         """
         scores, real = self.coarse(images, sizes)
-        height, width = images.shape[-2:]
-        if sizes is None:
-            return _resize(scores, height, width)
-        assert real is not None
-        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
-        # all numbers at once: each would make the GPU wait
-        numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
-        full = scores.new_zeros(*scores.shape[:2], height, width)
-        for index, (rows, columns, own_height, own_width) in enumerate(numbers):
-            part = scores[index : index + 1, :, :rows, :columns]
-            full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
-        return full
+        return enlarge(scores, images.shape[-2:], sizes, real)
 
     def coarse(self, images: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Score every neuron, (B, classes, h, w), and say which are real, (B, h, w) or None: all.
@@ -255,6 +244,28 @@ def require_finite(model: Segmenter, values: Tensor, what: str = "scores") -> Te
             remedy = "use --precision 32; if that does not help, its weights are unfit"
         raise UserError(model.origin, problem, remedy)
     return values
+
+
+def enlarge(
+    scores: Tensor, size: Sequence[int], sizes: Tensor | None = None, real: Tensor | None = None
+) -> Tensor:
+    """Resize the scores of neurons (B, classes, h, w) to images of a size, edges to edges.
+
+    In a padded batch, `sizes` (B, 2) are those of the images and `real` (B, h, w) are their
+    neurons: each image is resized by itself, and the scores of padding are 0.
+    """
+    height, width = size
+    if sizes is None:
+        return _resize(scores, height, width)
+    assert real is not None
+    cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
+    # all numbers at once: each would make the GPU wait
+    numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
+    full = scores.new_zeros(*scores.shape[:2], height, width)
+    for index, (rows, columns, own_height, own_width) in enumerate(numbers):
+        part = scores[index : index + 1, :, :rows, :columns]
+        full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
+    return full
 
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:

@@ -49,6 +49,12 @@ class Context(nn.Module, ABC):
     """
 
     exclude_self = True  # a neuron is not part of its own context
+    # what `scaseg contexts` says of it
+    order = "n"  # how the cost grows with the number n of neurons
+    receptive_field = "the whole map"  # how far a neuron sees through it
+    input_dependent = True  # the coefficients follow from the features
+    neuron_selective = False  # neurons of one image may rank the sources in different orders
+    reference = "?"  # where it comes from
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, share_features: bool = False

@@ -29,6 +29,8 @@ class SelectiveContext(Context):
     torch.Size([2, 45, 60])
     """
 
+    reference = "the paper"
+
     def __init__(
         self,
         in_channels: int,
@@ -47,6 +49,8 @@ class SelectiveContext(Context):
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_backend(backend)
         self.backend = backend
+        # a single channel gives all neurons one order: docs/single_channel.md
+        self.neuron_selective = pair_channels > 1
         self.predictor = DependencyPredictor(
             in_channels,
             layers=layers,

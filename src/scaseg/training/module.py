@@ -19,7 +19,8 @@ from scaseg.data.sample import Batch
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.metrics import ConfusionMatrix, Scores
-from scaseg.models.segmenter import Segmenter
+from scaseg.models.segmenter import Segmenter, enlarge
+from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.build import build_loss, build_optimizer
 from scaseg.training.distributed import SharedError, all_gather_names, all_reduce_max
 
@@ -107,7 +108,7 @@ class SegmentationModule(LightningModule):
         sizes = batch.sizes.to(self.device) if padded else None
         # norms learn in the forward pass; a batch that is skipped must not leave a trace
         buffers = [one.clone() for one in self.model.buffers()] if self.config.most_skips else []
-        loss = self.loss(self.model(batch.images, sizes), batch.labels, self.class_weights)
+        loss = self._training_loss(batch, sizes)
         self._batches_in_step += 1
         # skipped by all processes where the loss of one is not finite
         is_nan = not math.isfinite(float(loss.detach()))
@@ -121,6 +122,20 @@ class SegmentationModule(LightningModule):
             moved = [weight.sum() for weight in self.parameters() if weight.requires_grad]
             loss = 0 * torch.stack(moved).sum()
         self.log("train/loss", loss, batch_size=len(batch.names))
+        return loss
+
+    def _training_loss(self, batch: Batch, sizes: Tensor | None) -> Tensor:
+        """The loss of the network's scores, and the shares of those of auxiliary classifiers."""
+        with auxiliary_scores(self.model) as others:
+            scores, real = self.model.coarse(batch.images, sizes)
+
+        def judged(coarse: Tensor) -> Tensor:
+            full = enlarge(coarse, batch.images.shape[-2:], sizes, real)
+            return self.loss(full, batch.labels, self.class_weights)
+
+        loss = judged(scores)
+        for share, coarse in others:
+            loss = loss + share * judged(coarse)
         return loss
 
     def _stop_or_skip(self, names: list[str]) -> None:

@@ -14,6 +14,10 @@ from scaseg.ops.streaming import ExpSums, StreamedSums
 class NoContext(Context):
     """h_i = W_d x_i: a 1x1 convolution, all coefficients 0 (baseline-no)."""
 
+    receptive_field = "the neuron itself"
+    input_dependent = False
+    reference = "the paper's baseline-no"
+
     def __init__(self, in_channels: int, out_channels: int | None = None) -> None:
         super().__init__(in_channels, out_channels)
         self.context = None  # no parameter that nothing trains
@@ -40,6 +44,9 @@ class NoContext(Context):
 
 class AverageContext(Context):
     """h_i = W_d x_i + the mean of W_c x_j over all j != i: every a_ij is 1 (baseline-ave)."""
+
+    input_dependent = False
+    reference = "the paper's baseline-ave; Liu et al. 2015 (ParseNet)"
 
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None

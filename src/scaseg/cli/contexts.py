@@ -1,0 +1,78 @@
+"""scaseg contexts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import textwrap
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from scaseg.cli.parser import Parser, whole
+from scaseg.errors import UserError
+
+if TYPE_CHECKING:
+    from scaseg.nn.description import ContextDescription
+
+MOST_SIDE = 1024
+
+
+def add_command(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "contexts",
+        help="list the contexts that a network can have, with what each costs",
+        description="List every context: what it is, its parameters, how its cost grows with the "
+        "number n of neurons (multiply-adds of one forward pass, counted on a map), how far a "
+        "neuron sees, whether the weights of its sources depend on the image, whether their order "
+        "differs between neurons, and where it comes from.",
+        epilog="example: scaseg contexts --channels 256 --sides 32,64",
+    )
+    option = parser.add_argument
+    about = "of the feature map (default: %(default)s, as VGG16 has)"
+    option("--channels", type=whole(1, 2**14), default=512, metavar="M", help=about)
+    about = "sides of square maps to count at, separated by commas (default: %(default)s)"
+    option("--sides", type=_sides, default="32,64", metavar="N,N,...", help=about)
+    about = "for contexts with a channel for each class (default: %(default)s)"
+    option("--classes", type=whole(1, 2**14), default=59, metavar="N", help=about)
+    option("--json", action="store_true", help="print JSON and nothing else")
+    parser.set_defaults(run=_contexts)
+
+
+def _contexts(options: argparse.Namespace) -> None:
+    from scaseg.nn.description import describe_contexts
+
+    found = describe_contexts(options.channels, options.sides, classes=options.classes)
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    width = max(shutil.get_terminal_size().columns - 4, 20)
+    for one in found:
+        print(one.name)
+        for line in _lines(one):
+            print(textwrap.indent(textwrap.fill(line, width, subsequent_indent="  "), "    "))
+
+
+def _lines(one: ContextDescription) -> list[str]:
+    counted = ", ".join(
+        f"{count / 1e9:.2f} G at n = {neurons:,}" for neurons, count in one.multiply_adds.items()
+    )
+    return [
+        one.summary,
+        f"{one.parameters / 1e6:.2f} M parameters; O({one.order}) multiply-adds: {counted}",
+        f"sees {one.receptive_field}; weights "
+        f"{'depend on the image' if one.input_dependent else 'are fixed'}, "
+        f"{'an order for each neuron' if one.neuron_selective else 'one order for all neurons'}; "
+        f"{'maps' if one.has_maps else 'no maps'}",
+        f"from: {one.reference}",
+    ]
+
+
+def _sides(text: str) -> list[int]:
+    try:
+        return [whole(1, MOST_SIDE)(part.strip()) for part in text.split(",")]
+    except UserError as error:
+        fits = f"give whole numbers from 1 to {MOST_SIDE} separated by commas"
+        raise UserError("", repr(text), fits) from error

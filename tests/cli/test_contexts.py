@@ -1,0 +1,72 @@
+"""scaseg contexts: every context of the registry, by its own attributes."""
+
+import json
+
+import pytest
+
+from scaseg.cli import main
+from scaseg.nn.contexts.baselines import AverageContext
+from scaseg.registry import CONTEXTS
+
+SMALL = ["--channels", "64", "--sides", "24,48"]
+
+
+def listed(capsys):
+    main(["contexts", *SMALL, "--json"])
+    return {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+
+
+def test_the_cost_grows_as_is_said(capsys):
+    found = listed(capsys)
+    assert list(found) == list(CONTEXTS)
+    for name, one in found.items():
+        few, many = one["multiply_adds"].values()
+        assert list(one["multiply_adds"]) == ["576", "2304"]
+        assert one["order"] == ("n^2" if name == "dot" else "n")
+        assert (3.9 < many / few < 4.1) == (one["order"] == "n"), name
+    assert found["none"]["parameters"] == 64 * 64
+    assert found["none"]["multiply_adds"]["576"] == 576 * 64 * 64
+    assert {name for name, one in found.items() if not one["input_dependent"]} == {
+        "none",
+        "average",
+    }
+    assert not found["sca"]["neuron_selective"]
+    assert found["dot"]["neuron_selective"]
+
+
+def test_every_context_says_where_it_comes_from(capsys):
+    for name, one in listed(capsys).items():
+        assert len(one["reference"]) > 1, name
+        assert one["summary"].endswith("."), name
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_list_fits_the_terminal(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    main(["contexts", *SMALL])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(CONTEXTS)
+    assert max(map(len, lines)) <= columns
+
+
+class Rival(AverageContext):
+    """A context from elsewhere."""
+
+    reference = "someone 2030"
+
+
+def test_a_new_context_joins_by_a_line(monkeypatch, capsys):
+    monkeypatch.setitem(CONTEXTS._homes, "rival", f"{__name__}:Rival")
+    assert listed(capsys)["rival"]["reference"] == "someone 2030"
+    main(["contexts", *SMALL])
+    assert "    from: someone 2030\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sides", ["0", "8,x", "8,", "9999"])
+def test_sides_that_are_none(sides, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["contexts", "--sides", sides])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert "--sides: " in error
+    assert "give whole numbers from 1 to 1024 separated by commas" in error

@@ -1,0 +1,159 @@
+"""What defines each of the contexts that were tried against the average."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scaseg.errors import UserError
+from scaseg.nn.contexts.agents import grid_cells
+from scaseg.ops.dispatch import selective_context
+from tests.nn.blocks import make
+
+FACTORED = ["balanced", "gated", "position", "agents", "object"]
+
+
+def random_map(*size):
+    return torch.randn(2, 6, *size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_factors_are_shares(name):
+    """Of the channels for each target, of the sources in each channel; the order is a target's."""
+    block, x = make(name).double(), random_map(5, 7)
+    mask = torch.rand(2, 35) < 0.7
+    channel_share, source_share = block.factors(x, None, mask)
+    ones = torch.ones(2, 35, dtype=torch.float64)
+    torch.testing.assert_close(channel_share.sum(-1), ones)
+    torch.testing.assert_close(source_share.sum(1), torch.ones_like(source_share.sum(1)))
+    assert (source_share[~mask] == 0).all()
+    assert block.neuron_selective
+    orders = block.coefficients(x)[0].argsort(-1)
+    assert (orders != orders[0]).any()
+
+
+def test_each_head_is_an_sca_of_its_own():
+    block, x = make("heads", heads=3).double(), random_map(4, 5)
+    s, t = block.predictor(x)
+    values = block.values(x)
+    parts = [
+        selective_context(values[..., 2 * h : 2 * h + 2], s[..., h], t[..., h], backend="dense")
+        for h in range(3)
+    ]
+    expected = block.combine(x, torch.cat(parts, -1))
+    torch.testing.assert_close(block(x), expected, rtol=1e-5, atol=1e-6)
+    shares = torch.sigmoid(s.unsqueeze(2) + t.unsqueeze(1))  # (B, target, source, heads)
+    shares = shares * ~torch.eye(20, dtype=torch.bool).unsqueeze(-1)
+    shares = (shares / shares.sum(2, keepdim=True)).mean(-1)
+    everyone = torch.arange(20)
+    torch.testing.assert_close(block.shares(x, everyone), shares)
+
+
+def test_one_head_is_sca():
+    one, sca = make("heads", heads=1), make("sca")
+    sca.load_state_dict(one.state_dict())
+    x = torch.randn(2, 6, 9, 9)
+    torch.testing.assert_close(one(x), sca(x))
+
+
+def test_heads_that_do_not_divide_the_channels():
+    with pytest.raises(UserError, match=r"heads: 4 for 6 channels; give a divisor"):
+        make("heads", heads=4)
+    with pytest.raises(UserError, match=r"activation: identity with several heads; use"):
+        make("heads", activation="identity")
+
+
+def test_no_channel_can_win_by_being_sharp():
+    """One that points to a single source has the same sum as the others, so targets choose alike.
+
+    With one denominator for all channels, as `sca` with exp has, it would win for every target.
+    """
+    block, x = make("balanced").double(), random_map(5, 5)
+    before = block.factors(x, None, None)
+    with torch.no_grad():
+        block.temperature[1] += 3  # of the sources
+    after = block.factors(x, None, None)
+    assert after[1].max() > 2 * before[1].max()
+    assert torch.equal(after[0], before[0])
+
+
+def test_no_feature_can_win_by_being_large():
+    block, x = make("balanced").double(), random_map(5, 5)
+    before = block.factors(x, None, None)
+    with torch.no_grad():
+        for tensor in (*block.query.parameters(), *block.key.parameters(), block.prototypes):
+            tensor *= 7
+    for found, expected in zip(block.factors(x, None, None), before, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_closed_gate_is_the_average_an_open_one_the_selection():
+    block, x = make("gated").double(), random_map(4, 6)
+    average = block.combine(x, block.values(x).mean(1, keepdim=True))
+    selected = make("balanced").double()
+    state = block.state_dict()
+    selected.load_state_dict({name: state[name] for name in selected.state_dict()})
+    block.gate.bias.data.fill_(-50)
+    torch.testing.assert_close(block(x), average)
+    block.gate.bias.data.fill_(50)
+    torch.testing.assert_close(block(x), selected(x))
+
+
+def test_scores_are_dropped_in_training_only():
+    block, x = make("gated", score_dropout=1.0).double(), random_map(4, 6)
+    source_share = block.factors(x, None, None)[1]
+    torch.testing.assert_close(source_share, torch.full_like(source_share, 1 / 24))  # even
+    assert block.eval().factors(x, None, None)[1].std() > 1e-3
+    some = make("gated", score_dropout=0.5).double()
+    assert not torch.equal(some(x), some(x))
+    with pytest.raises(UserError, match=r"score_dropout: 2; give a number from 0 to 1"):
+        make("gated", score_dropout=2)
+
+
+def test_only_position_knows_where_a_neuron_lies():
+    """Others give the neurons of a mirrored map what they had; it must not."""
+    x = random_map(4, 5)
+    for name, knows in (("balanced", False), ("position", True)):
+        block = make(name).double()
+        if knows:
+            torch.nn.init.normal_(block.place.weight)
+        moved = (block(x.flip(-1)).flip(-1) - block(x)).abs().max()
+        assert (moved > 1e-3) == knows, name
+
+
+def test_cells_divide_the_real_part_of_a_map():
+    real = torch.zeros(2, 8, 9)
+    real[0, :6, :4] = 1
+    real[1] = 1
+    cells = grid_cells(real, 2)
+    image = torch.randn(6, 4)
+    found = cells[0] @ F.pad(image, (0, 5, 0, 2), value=7.0).flatten()
+    torch.testing.assert_close(found, F.avg_pool2d(image[None, None], (3, 2)).flatten())
+    # nine columns in two cells: half of the fifth belongs to each
+    shares = cells[1].unflatten(1, (8, 9))[0, 0]
+    torch.testing.assert_close(shares, torch.tensor([2.0] * 4 + [1.0] + [0.0] * 4) / 36)
+
+
+def test_a_cell_without_neurons_is_left_out():
+    block, x = make("agents").double(), random_map(6, 6)
+    mask = torch.ones(2, 6, 6, dtype=torch.bool)
+    mask[0, :2, :2] = False  # the first of nine cells
+    channel_share = block.factors(x, None, mask.flatten(1))[0]
+    assert (channel_share[0, :, 0] == 0).all()
+    assert (channel_share[1] > 0).all()
+
+
+def test_a_target_takes_from_the_classes_that_it_wants():
+    """With a sure classifier, a class's channel is its mean; without wishes, all is the average."""
+    block, x = make("object", classes=3).double(), random_map(4, 6)
+    labels = torch.randint(2, (2, 24))  # class 2 is not in the image
+    block.classifier.forward = lambda _: (
+        99.0 * F.one_hot(labels, 3).double().mT.unflatten(2, (4, 6))
+    )
+    channel_share, source_share = block.factors(x, None, None)
+    for index, label in enumerate((0, 1)):
+        members = (labels[0] == label).double()
+        torch.testing.assert_close(source_share[0, :, index], members / members.sum())
+    assert (channel_share[..., 2] < 1e-9).all()
+    torch.nn.init.zeros_(block.query.weight)
+    torch.nn.init.zeros_(block.query.bias)
+    torch.testing.assert_close(block(x), block.combine(x, block.values(x).mean(1, keepdim=True)))
