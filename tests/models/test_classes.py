@@ -110,3 +110,15 @@ def test_where_it_is_and_what_it_tells_apart(saved):
     assert model.classes == model.config.classes
     assert model.device == torch.device("cpu")
     assert model.to("meta").device.type == "meta"
+
+
+def test_a_classifier_within_the_context_gets_the_classes_too(tmp_path):
+    model = scaseg.create_model("tiny", "object", "pointwise", classes=["sky", "tree", "road"])
+    row = model.context.classifier.weight[2].detach().clone()
+    change_classes(model, ["road", "car"])
+    assert torch.equal(model.context.classifier.weight[0], row)
+    model.save_pretrained(tmp_path)
+    image = torch.randn(1, 3, 40, 48)
+    again = scaseg.load_model(tmp_path)
+    assert torch.equal(again(image), model.eval()(image))
+    assert again(image).shape == (1, 2, 40, 48)

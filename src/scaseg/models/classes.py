@@ -9,6 +9,7 @@ from typing import Any
 from scaseg.errors import UserError
 from scaseg.models.heads import SegmentationHead
 from scaseg.models.segmenter import Segmenter
+from scaseg.nn.auxiliary import AuxiliaryClassifier
 from scaseg.plots.palette import Color, default_palette
 
 
@@ -40,10 +41,10 @@ def change_classes(
 ) -> tuple[str, ...]:
     """Give a model other classes, in place; return those that it knew before.
 
-    They keep their weights and bias in the last layer, the others start fresh, and the rest of the
-    model stays as it is. With the same classes in the same order, so does the last layer. palette:
-    of the new classes (None: known ones keep their color). training: the new record; the old one
-    tells how other labels were read.
+    They keep their weights and bias in the last layer, and in a classifier within the context; the
+    others start fresh, and the rest of the model stays as it is. With the same classes in the same
+    order, so does the last layer. palette: of the new classes (None: known ones keep their color).
+    training: the new record; the old one tells how other labels were read.
     """
     if isinstance(classes, str):
         raise UserError("classes", f"{classes!r}", "give a list of names")
@@ -61,5 +62,8 @@ def change_classes(
             problem = f"the head is a {type(model.head).__name__}"
             raise UserError("classes", problem, "change the last layer of your own head yourself")
         model.head.replace_classes(kept)
+        for module in model.modules():
+            if isinstance(module, AuxiliaryClassifier):
+                module.replace_classes(kept)
     model.config = config
     return tuple(name for name, row in zip(new, kept, strict=True) if row is not None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
+
+from scaseg.nn.auxiliary import keep_rows
 
 
 class HeadShape(NamedTuple):
@@ -60,11 +61,7 @@ class SegmentationHead(nn.Module):
             old.in_channels, len(kept), kernel_size=1, device=weight.device, dtype=weight.dtype
         )
         _init_score(new)
-        with torch.no_grad():
-            for name, tensor in new.named_parameters():
-                for row, before in enumerate(kept):
-                    if before is not None:
-                        tensor[row] = old.get_parameter(name)[before]
+        keep_rows(new, old, kept)
         self.score = new
 
 
