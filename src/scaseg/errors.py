@@ -15,6 +15,7 @@ from typing import Self
 # what people type for our words, where spelling would suggest something else (gpu is near cpu)
 SYNONYMS = {"gpu": "cuda", "metal": "mps", "fp16": "16", "fp32": "32", "bfloat16": "bf16"}
 LONG, LONGEST = 300, 660  # characters of a word, and of a message, before they are shortened
+LONGEST_REMEDY = 4000  # where settings stand in it, they can be pasted as a whole
 
 Place = str | os.PathLike[str]
 
@@ -117,7 +118,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, words, n=1)), None)
 
 
-def one_line(message: str) -> str:
+def one_line(message: str, longest: int = LONGEST) -> str:
     r"""Return a message as one printable line of bounded length, whatever files put into it.
 
     >>> one_line("a\x1b[31m b\nc")
@@ -130,4 +131,4 @@ def one_line(message: str) -> str:
         sign if sign.isprintable() else sign.encode("unicode_escape").decode()
         for sign in " ".join(words)
     )
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from scaseg.cli.parser import Parser
 from scaseg.cli.settings import check_keys, split_keys
-from scaseg.errors import UserError, WorkError, one_line
+from scaseg.errors import LONGEST_REMEDY, UserError, WorkError, one_line
 from scaseg.version import __version__
 
 # each a module here, in the order of the help
@@ -52,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def fail(code: int, error: UserError | WorkError) -> NoReturn:
     """End with one line on stderr, whatever files have put into the message."""
-    sys.stderr.write(f"error: {one_line(str(error))}\n")
+    text = one_line(str(type(error)(error.place, error.problem, "", error.detail)))
+    if error.remedy:
+        text += f"; {one_line(error.remedy, LONGEST_REMEDY)}"
+    sys.stderr.write(f"error: {text}\n")
     sys.exit(code)
 
 

@@ -16,7 +16,8 @@ from scaseg.data.decode.image import image_orientation, turn
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.data.validation.check import Reading, read_data
-from scaseg.data.validation.findings import SampleCheck, value_findings
+from scaseg.data.validation.findings import SampleCheck
+from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 from scaseg.io.table import Row, write_rows
@@ -77,7 +78,7 @@ def fix(
         if not repairs.drop_broken:
             raise error
         rows.add("left out", error.place, f"{error.problem} {error.detail}".strip())
-    for finding in value_findings(reading.dataset, reading.checks, masks=False):
+    for finding in value_findings(reading.dataset, reading.checks, training=False):
         if finding.severity == "error":
             raise UserError(finding.place, finding.problem, finding.remedy, finding.detail)
     checks = {check.image: check for check in reading.checks}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TypeVar
 
@@ -37,9 +38,10 @@ def build_dataset(
     if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
         raise UserError("split", f"{split!r} leads out of the data", "give the name of a list")
     settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "max_pixels")}
-    if config.classes is None:
-        settings["classes"] = classes
-    return dataset(_root(config), split, **settings)
+    opened = dataset(_root(config), split, **settings)
+    if opened.classes is None and classes is not None:
+        opened.classes = tuple(classes)
+    return opened
 
 
 def split_names(config: DataConfig) -> tuple[str, ...]:
@@ -100,13 +102,24 @@ def evaluation_split(
         split = next((name for name in ("test", "val") if name in splits), None)
     held = own and config.val == "auto" and "val" not in splits
     if split is not None and not (held and split in ("val", config.train)):
-        return build_dataset(config, split), f"the split {split}"
+        opened = build_dataset(config, split)
+        return opened, f"the split {split}" + _shared_with_val(config, split, opened)
     train, val, description = training_splits(config)
     if split == config.train:
         return train, "the training images"
     if val is None:
         return build_dataset(config, None), "all images, those of the training among them"
     return val, description
+
+
+def _shared_with_val(config: DataConfig, split: str, opened: SegmentationDataset) -> str:
+    """Say how many test images training validates on: a score on those is no test score."""
+    shared = 0
+    if split == "test" and not config.is_generated and "val" in split_names(config):
+        with suppress(UserError):  # what is wrong with val is said where it is used
+            shared = len(set(opened.names) & set(build_dataset(config, "val").names))
+    worth = "of them in val too: as optimistic as a validation score"
+    return f", {shared} {worth}" if shared else ""
 
 
 def _fold_split(config: DataConfig, split: str | None) -> tuple[SegmentationDataset, str]:

@@ -29,7 +29,14 @@ from scaseg.data.loading import (
 from scaseg.data.sample import collate
 from scaseg.data.splits import build_dataset, split_names, training_splits
 from scaseg.data.statistics import BandStatistics, band_statistics
-from scaseg.data.validation.check import Part, Pixels, count_pixels, quick_check, require_valid
+from scaseg.data.validation.check import (
+    Notify,
+    Part,
+    Pixels,
+    count_pixels,
+    quick_check,
+    require_valid,
+)
 from scaseg.errors import UserError
 from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
@@ -53,11 +60,14 @@ class TrainingData:
     bands: BandStatistics | None = None  # None: photographs
 
 
-def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> TrainingData:
+def open_data(
+    run: RunConfig, folder: Path | None, *, quiet: bool = True, notify: Notify = lambda note: None
+) -> TrainingData:
     """Open the splits of a run; UserError where they cannot be trained on.
 
     folder: of the run, where the pixels of each class may have been counted before. quiet=False
-    shows a progress bar: every file is read, unless that has been done before.
+    shows a progress bar: every file is read, unless that has been done before. notify: called with
+    what is worth knowing about the data.
     """
     config = run.data
     train, val, validation = training_splits(config)
@@ -76,7 +86,7 @@ def open_data(run: RunConfig, folder: Path | None, *, quiet: bool = True) -> Tra
     counted: Pixels | None = None
     if isinstance(train, PairedDataset):
         with progress_bar("checking the data", shown=not quiet) as progress:
-            counted = _validate(config, train, val, progress)
+            counted = _validate(config, train, val, progress, notify)
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
         pixels = _class_pixels(train, folder, counted)
@@ -114,7 +124,11 @@ def _band_statistics(
 
 
 def _validate(
-    config: DataConfig, train: PairedDataset, val: SegmentationDataset | None, progress: Progress
+    config: DataConfig,
+    train: PairedDataset,
+    val: SegmentationDataset | None,
+    progress: Progress,
+    notify: Notify,
 ) -> Pixels | None:
     """Refuse data with errors; return the pixels of each class, in each split, if all were read."""
     splits = split_names(config)
@@ -128,14 +142,14 @@ def _validate(
         everything = train.subset(range(len(train)))
         for part in parts[1:]:
             everything.pairs += part.data.pairs  # what all have in common shows in all
-        quick_check(everything)
+        quick_check(everything, notify=notify)
         return None
     test = None  # what will be tested on, where lists have their usual names
     if config.folds is None and config.train == "train" and "test" in set(splits) - {config.val}:
         with suppress(ValueError):  # without label maps, or torn: reported when it is evaluated
             test = build_dataset(replace(config, classes=None), "test")
     assert test is None or isinstance(test, PairedDataset)
-    return require_valid(parts, test=test, progress=progress)
+    return require_valid(parts, test=test, progress=progress, notify=notify)
 
 
 def class_weights(
@@ -165,7 +179,7 @@ def _class_pixels(
             classes = pixels if train.classes is None else train.classes
             if len(pixels) == len(classes) and all(type(count) is int for count in pixels):
                 return tuple(pixels)
-    return count_pixels(train) if counted is None else counted[0]
+    return count_pixels(train, training=True) if counted is None else counted[0]
 
 
 def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) -> Samples:

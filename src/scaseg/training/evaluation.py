@@ -16,7 +16,7 @@ from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.splits import evaluation_split
-from scaseg.data.validation.check import Part, quick_check, require_valid
+from scaseg.data.validation.check import Notify, Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.lock import folder_lock
@@ -113,9 +113,15 @@ def evaluate(
         for note in () if quiet else notes:
             print(note, file=sys.stderr)
         with progress_bar("checking the data", len(dataset), shown=not quiet) as progress:
-            check_dataset(model, dataset, check, progress=progress)
+            told: list[str] = []
+            check_dataset(model, dataset, check, progress=progress, notify=told.append)
+        for note in () if quiet else told:
+            print(note, file=sys.stderr)
         with progress_bar("evaluating", len(dataset), shown=not quiet) as progress:
             result = _count(model, dataset, machine, tta, progress)
+        if not result.confusion.counts.any():
+            place = str(dataset.root or "data")
+            raise UserError(place, "no pixel of these images is labelled", "label some")
         if out is not None and is_rank_zero():
             write_evaluation(result.confusion, result.classes, Path(out))
     return result
@@ -127,6 +133,7 @@ def check_dataset(
     check: Check = "all",
     *,
     progress: Progress | None = None,
+    notify: Notify = lambda note: None,
 ) -> None:
     """Refuse data that a model cannot be evaluated on, before the first image.
 
@@ -135,10 +142,10 @@ def check_dataset(
     """
     check_classes(model, dataset)
     if isinstance(dataset, PairedDataset) and check == "quick":
-        quick_check(dataset, masks=False)
+        quick_check(dataset, training=False, notify=notify)
     elif isinstance(dataset, PairedDataset) and check == "all":
         part = Part(dataset.split or "all images", dataset)
-        require_valid([part], training=False, progress=progress)
+        require_valid([part], training=False, progress=progress, notify=notify)
 
 
 def _count(

@@ -219,7 +219,7 @@ def _train(
             log(f"{folder}: nothing was saved yet; from the start")
     start = StartingPoint.of(run, None if checkpoint is None else resume)
     # class pixels that were counted before, or by the first process
-    data = open_data(run, resume if is_rank_zero() else folder, quiet=quiet)
+    data = open_data(run, resume if is_rank_zero() else folder, quiet=quiet, notify=log)
     if data.train.root is not None:  # the run may be resumed from another working folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     if start is not None:

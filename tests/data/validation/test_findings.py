@@ -76,7 +76,7 @@ def test_damage_does_not_fill_the_memory(tmp_path):
     (tmp_path / "labels" / "a.png").unlink()
     report = check_data(FolderDataset, tmp_path)
     assert report.pixels == (0, 0, 0, 1)
-    assert any("no class, 0 to 65535 (2147483647)" in str(error) for error in report.errors)
+    assert any("no class, 0 to 999 (2147483647)" in str(error) for error in report.errors)
 
 
 @pytest.mark.parametrize("workers", [1, 3, None])

@@ -14,6 +14,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.class_names import means_unlabelled
 from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE, Sample
@@ -115,7 +116,8 @@ class PairedDataset(SegmentationDataset):
 
     split: None for all pairs. pairs: these instead, wherever their files are.
     label_map: values to rename on reading, such as {255: 1} for binary masks.
-    reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg.
+    reduce_zero_label: 0 is unlabelled and every other class one less, as in mmseg; a first class
+        name that says so (unlabelled, background, ...) is that of 0, and left out.
     bands: how many an image has, read as they are stored (None: photographs, as RGB of 8 bits).
     max_pixels: refuse larger files before decoding (None: 250 million).
     strict: raise an error if a file is missing; otherwise keep these errors in `problems` and go
@@ -150,6 +152,9 @@ class PairedDataset(SegmentationDataset):
             remedy = "give the one that holds the dataset"
             raise UserError(shown(self.root), "no such folder", remedy)
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
+        self.first_name: str | None = None  # of 0, where that is unlabelled and has a name
+        if reduce_zero_label and self.classes and means_unlabelled(self.classes[0], perhaps=True):
+            self.first_name, self.classes = self.classes[0], self.classes[1:]
         self.pairs, self.problems = (pairs, []) if pairs else self.find(self.root, split)
         if strict and self.problems:
             first, rest = self.problems[0], len(self.problems) - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from scaseg.data.datasets.base import FilePair, PairedDataset, SegmentationDatas
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import Report
+from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import shown
@@ -29,10 +30,11 @@ from scaseg.losses import paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 1  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 2  # raise it when the check learns something: what older ones found valid may not be
 CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
+Notify = Callable[[str], None]
 
 
 class Part(NamedTuple):
@@ -103,8 +105,9 @@ def report_on(reading: Reading) -> Report:
         dict.fromkeys(findings.Finding.from_error(error, remedy) for error in missing),
         (findings.Finding(shown(root), note, "", severity="warning") for note in everything.notes),
         *(check.findings for check in checks),
-        findings.value_findings(everything, checks),
+        value_findings(everything, checks),
         findings.duplicate_findings(splits, checks),
+        findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
         findings.class_findings(everything, names, pixels, train_pixels),
     )
@@ -127,11 +130,14 @@ def report_on(reading: Reading) -> Report:
     )
 
 
-def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
+def quick_check(
+    dataset: PairedDataset, *, training: bool = True, notify: Notify = lambda note: None
+) -> None:
     """Read what takes about a second; UserError if training would go wrong.
 
     Sizes from the headers of up to 2000 pairs, contents of up to 16 label maps, evenly spaced.
-    masks=False: values 0 and 255 alone are fine; a few photographs may show one class.
+    training=False: values 0 and 255 alone are fine; a few photographs may show one class. notify:
+    called with what is worth knowing and no error.
     """
 
     def spaced(most: int) -> list[FilePair]:
@@ -147,17 +153,24 @@ def quick_check(dataset: PairedDataset, *, masks: bool = True) -> None:
             check.read_labels(dataset)
         return check
 
-    _raise_first(dataset, findings.in_parallel(read, spaced(HEADERS)), masks=masks)
+    checks = findings.in_parallel(read, spaced(HEADERS))
+    values = list(value_findings(dataset, checks, training=training, sampled=True))
+    _raise_first(checks, values)
+    for note in _notes(values):
+        notify(note)
 
 
-def count_pixels(dataset: SegmentationDataset) -> tuple[int, ...]:
-    """Count the labelled pixels of each class; UserError names the first bad label map."""
+def count_pixels(dataset: SegmentationDataset, *, training: bool = False) -> tuple[int, ...]:
+    """Count the labelled pixels of each class; UserError names the first bad label map.
+
+    training: these images are all that training will see.
+    """
     if not isinstance(dataset, PairedDataset):  # generated: no files, no findings
         numbers = range(len(dataset))
         drawn = findings.in_parallel(lambda at: LabelStatistics.of(dataset[at].labels), numbers)
         return sum_pixels(drawn, dataset.classes)
     checks = check_pairs(dataset, dataset.pairs, labels_only=True)
-    _raise_first(dataset, checks, masks=False)
+    _raise_first(checks, value_findings(dataset, checks, training=training))
     return sum_pixels(_statistics_of(dataset.pairs, checks), dataset.classes)
 
 
@@ -167,19 +180,23 @@ def require_valid(
     test: PairedDataset | None = None,
     training: bool = True,
     progress: Progress | None = None,
+    notify: Notify = lambda note: None,
 ) -> Pixels:
     """Raise the first error that check_data would find; return the pixels of each class.
 
     All parts are of one dataset. test: the test images of a training, none of which may be in a
-    part; they are not checked otherwise. training: the first part must have labelled pixels, and
-    unexplained masks of 0 and 255 are an error; a few images to evaluate may show one class.
+    part; they are not checked otherwise. training: unexplained masks of 0 and 255 are an error; a
+    few images to evaluate may show one class. notify: called with what is worth knowing and no
+    error.
     """
     file = _cache_file(parts, test, training)
     with suppress(OSError, ValueError, TypeError):  # not there; or torn, and then it is read again
         if file is not None:
-            counted = json.loads(file.read_text(encoding="utf-8"))
+            counted, notes = json.loads(file.read_text(encoding="utf-8"))
             pixels = tuple(tuple(int(count) for count in part) for part in counted)
             if len(pixels) == len(parts):
+                for note in notes:
+                    notify(str(note))
                 return pixels
     data, test_pairs = parts[0].data, [] if test is None else list(dict.fromkeys(test.pairs))
     splits: dict[str, list[FilePair]] = {}
@@ -195,34 +212,42 @@ def require_valid(
         sum_pixels(_statistics_of(part.data.pairs, checks), data.classes) for part in parts
     )
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
-    more = [findings.duplicate_findings(splits, checks)]
+    values = list(value_findings(data, checks, training=training))
+    overlap = list(findings.overlap_findings(splits, checks))
+    more = [*values, *findings.duplicate_findings(splits, checks)]
     if training:
-        more.append(findings.class_findings(data, names, pixels[0], pixels[0]))
-    _raise_first(data, checks, *more, masks=training)
+        more += findings.class_findings(data, names, pixels[0], pixels[0])
+    for part, counts in zip(parts, pixels, strict=True):
+        if not any(counts) and not (training and part is parts[0]):  # said by class_findings
+            place, what = shown(part.data.root), "the validation" if training else "these"
+            remedy = "label some, or take others: a score would say nothing"
+            more.append(findings.Finding(place, f"no pixel of {what} images is labelled", remedy))
+    _raise_first(checks, more)
+    notes = _notes([*values, *overlap])
+    for note in notes:
+        notify(note)
     if file is not None:
         with suppress(OSError):  # a full disk, another user's folder: read again next time
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, json.dumps(pixels), durable=False)
+            write_text(file, json.dumps([pixels, notes]), durable=False)
     return pixels
 
 
-def _raise_first(
-    data: PairedDataset,
-    checks: Iterable[SampleCheck],
-    *more: Iterable[findings.Finding],
-    masks: bool,
-) -> None:
+def _raise_first(checks: Iterable[SampleCheck], more: Iterable[findings.Finding]) -> None:
     """Raise the first error that there is, with the number of other files that have some.
 
     What is wrong with photographs that were read for comparison alone (no label map) is left out.
     """
     own = chain(*(check.findings for check in checks if check.labels is not None))
-    values = findings.value_findings(data, checks, masks=masks)
-    errors = [one for one in chain(own, values, *more) if one.severity == "error"]
+    errors = [one for one in chain(own, more) if one.severity == "error"]
     if errors:
         first, rest = errors[0], len({error.place for error in errors}) - 1
         others = f" (and {rest} more files; `scaseg data check` lists all)" if rest else ""
         raise UserError(first.place, first.problem, first.remedy + others, first.detail)
+
+
+def _notes(found: Iterable[findings.Finding]) -> list[str]:
+    return [f"note: {one}" for one in found if one.severity == "warning"]
 
 
 def _statistics_of(

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, TypeVar
 
@@ -27,6 +26,8 @@ from scaseg.errors import UserError, one_line
 from scaseg.io.paths import shown
 from scaseg.progress import Progress
 from scaseg.system import usable_cores
+
+MOST_UNNAMED = 1000  # classes without names: larger labels are ids of something else
 
 Labels = NDArray[np.int32]
 Splits = Mapping[str, Sequence[FilePair]]
@@ -55,7 +56,7 @@ class Finding(NamedTuple):
         return str(UserError(*self[:4]))
 
 
-_warning = partial(Finding, severity="warning")
+warning = partial(Finding, severity="warning")
 
 
 class LabelStatistics(NamedTuple):
@@ -90,8 +91,13 @@ def sum_pixels(
     total: Counter[int] = Counter()
     for one in statistics:
         total.update(one.pixels)
-    largest = max((label for label in total if label <= LARGEST_LABEL), default=-1)
+    largest = max((label for label in total if label < MOST_UNNAMED), default=-1)
     return tuple(total[index] for index in range(largest + 1 if classes is None else len(classes)))
+
+
+def is_sparse(count: int, largest: int) -> bool:
+    """Whether so few of the labels 0 to `largest` occur that they are no class indices."""
+    return largest + 1 > 2 * count + 2
 
 
 @dataclass
@@ -133,7 +139,7 @@ class SampleCheck:
             self.statistics = LabelStatistics.of(values, lambda one: dataset.to_classes(one, path))
             if not self.statistics.pixels:
                 remedy = "label it, or leave it out"
-                self.findings.append(_warning(shown(path), "is all unlabelled", remedy))
+                self.findings.append(warning(shown(path), "is all unlabelled", remedy))
             self.label_size = values.shape
             self._compare(values.shape, dataset)
 
@@ -218,56 +224,22 @@ def in_parallel(
     return results
 
 
-def value_findings(
-    dataset: PairedDataset, checks: Iterable[SampleCheck], *, masks: bool = True
-) -> Iterator[Finding]:
-    """Find label maps with values that are no class, and guess what the values mean.
-
-    masks=False: values 0 and 255 alone are fine.
-    """
-    statistics = {one.labels: one.statistics for one in checks if one.labels and one.statistics}
-    values = set(chain(*(one.values for one in statistics.values())))
-    labels = set(chain(*(one.pixels for one in statistics.values())))
-    known = None if dataset.classes is None else len(dataset.classes)
-    unlabelled_255 = dataset.ignore_index == IGNORE and IGNORE not in dataset.label_map
-    if masks and values == {0, IGNORE} and unlabelled_255:
-        yield Finding(
-            shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
-            "holds only 0 and 255, like all label maps here: probably binary masks",
-            "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
-        )
-    from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
-    if from_one and (known is None or max(labels) == known):
-        yield Finding(
-            shown(next(iter(statistics))),
-            f"labels run from 1 to {max(labels)}, but class indices start at 0",
-            "give --data.reduce_zero_label true",
-            severity="warning" if known is None else "error",
-        )
-        return
-    largest = LARGEST_LABEL if known is None else known - 1
-    remedy = "rename them with --data.label_map, or name more classes"
-    if labels and known is not None and min(labels) == 0 and max(labels) == known:
-        remedy = "where 0 is unlabelled, give --data.reduce_zero_label true"
-    for path, one in statistics.items():
-        if wrong := sorted(label for label in one.pixels if not 0 <= label <= largest):
-            some = ", ".join(map(str, wrong[:3])) + (", ..." if len(wrong) > 3 else "")
-            problem = f"holds labels that are no class, 0 to {largest}"
-            yield Finding(shown(path), problem, remedy, some)
-
-
 def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
-    """Find photographs that occur twice, in one split or (a leak) in two."""
-    leak_remedy = "a test on it proves nothing; keep"
+    """Find photographs that occur twice, in one split or (a leak) in two.
+
+    val and test may share: `overlap_findings` says what that means.
+    """
+    drop = "`scaseg data fix SRC DST --drop-duplicates` does so, --data.check quick trains anyway"
     home: dict[Path, str] = {}
     for split, pairs in splits.items():
         for image, times in Counter(pair.image for pair in pairs).items():
             if times > 1:
                 yield Finding(shown(image), f"is listed more than once in {split}", "name it once")
             # trainval is both of them, on purpose
-            if split != "trainval" and home.setdefault(image, split) != split:
+            if split != "trainval" and home.setdefault(image, split) not in _alike(split):
                 problem = f"is in {home[image]} and in {split}"
-                yield Finding(shown(image), problem, f"{leak_remedy} it in one of them")
+                remedy = f"a test on it proves nothing; keep it in one of them: {drop}"
+                yield Finding(shown(image), problem, remedy)
     twins: dict[bytes, list[Path]] = defaultdict(list)
     digests = {check.image: check.digest for check in checks}
     for image in home:
@@ -275,13 +247,32 @@ def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterato
             twins[digest].append(image)
     for first, *others in twins.values():
         for other in others:
-            if home[first] != home[other]:
+            if home[first] not in _alike(home[other]):
                 problem = f"is in {home[other]}, and a copy of it in {home[first]}"
-                remedy = f"{leak_remedy} one of them"
+                remedy = f"a test on it proves nothing; keep one of them: {drop}"
                 yield Finding(shown(other), problem, remedy, shown(first.name))
-            else:
+            elif home[first] == home[other]:
                 problem = f"is a copy of another photograph of {home[first]}"
-                yield _warning(shown(other), problem, "keep one of them", shown(first.name))
+                yield warning(shown(other), problem, "keep one of them", shown(first.name))
+
+
+def _alike(split: str) -> tuple[str, ...]:
+    return ("val", "test") if split in ("val", "test") else (split,)
+
+
+def overlap_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
+    """Find photographs that val and test share."""
+    digests = {check.image: check.digest for check in checks}
+    val, test = (
+        [digests.get(pair.image) or pair.image for pair in splits.get(split, ())]
+        for split in ("val", "test")
+    )
+    if shared := len(set(val) & set(test)):
+        problem = (
+            f"shares {shared} of {len(set(test))} photographs with val, which chooses the epoch"
+        )
+        remedy = "a score on test is then as optimistic as one on val; keep them apart to report it"
+        yield warning("test", problem, remedy)
 
 
 def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Finding]:
@@ -298,11 +289,11 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
             words = path.stem.split("_")  # NAME_labelTrainIds.png belongs to NAME
             names = ("_".join(words[:end]) for end in range(1, len(words) + 1))
             if not hidden and path not in known and photographs.isdisjoint(names):
-                yield _warning(shown(path), "has no photograph", "check its name, or remove it")
+                yield warning(shown(path), "has no photograph", "check its name, or remove it")
     listed = {pair.image for pairs in splits.values() for pair in pairs}
     for pair in everything.pairs:
         if pair.image not in listed:
-            yield _warning(shown(pair.image), "is in no list", "it is not used; add it to one")
+            yield warning(shown(pair.image), "is in no list", "it is not used; add it to one")
 
 
 def class_findings(
@@ -312,18 +303,20 @@ def class_findings(
     root = shown(dataset.root)
     if dataset.classes is None:
         problem = "class names are missing, so they are class 0, class 1, ..."
-        yield _warning(root, problem, "write classes.txt, one name a line")
+        yield warning(root, problem, "write classes.txt, one name a line")
     for name, times in Counter(names).items():
         if times > 1:
             yield Finding("classes", "a class name occurs twice", "each class needs its own", name)
     if not any(train_pixels):
         yield Finding(root, "no pixel of the training images is labelled", "label some")
         return
+    if dataset.classes is None and is_sparse(sum(map(bool, pixels)), len(pixels) - 1):
+        return  # an error by itself, and its classes are none
     for name, count, train_count in zip(names, pixels, train_pixels, strict=True):
         place = f"class {name.removeprefix('class ')}"  # of those without names of their own
         if not count:
             remedy = "it weighs 0 in training; leave it out, or label some"
-            yield _warning(place, "never occurs", remedy)
+            yield warning(place, "never occurs", remedy)
         elif not train_count:
             remedy = "it weighs 0 in training and cannot be learned"
-            yield _warning(place, "never occurs in train", remedy)
+            yield warning(place, "never occurs in train", remedy)

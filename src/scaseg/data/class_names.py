@@ -1,0 +1,49 @@
+"""Names of classes: which of them mean unlabelled, and which of two datasets are the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+UNLABELLED = {"unlabelled", "unlabeled", "notlabelled", "notlabeled", "nolabel", "unannotated"}
+UNLABELLED |= {"void", "unclassified", "unknown", "undefined", "ignore", "ignored", "nodata"}
+PERHAPS = UNLABELLED | {"background", "bg", "other", "others", "rest"}  # often classes, too
+
+
+def means_unlabelled(name: str, *, perhaps: bool = False) -> bool:
+    """Whether a name says that its pixels have no class; perhaps: or may say so.
+
+    >>> means_unlabelled("Not labelled"), means_unlabelled("background")
+    (True, False)
+    """
+    return _plain(name) in (PERHAPS if perhaps else UNLABELLED)
+
+
+def match_classes(theirs: Sequence[str], own: Sequence[str]) -> list[int | None]:
+    """For each of their classes, the index of ours of the same name; None where there is none.
+
+    Equal names come first; then case, spaces, hyphens and a plural make no difference, where that
+    fits one class alone.
+
+    >>> match_classes(["Trees", "traffic_light", "bus"], ["traffic light", "tree", "buses"])
+    [1, 0, 2]
+    """
+    exact = {name: index for index, name in enumerate(own)}
+    near: dict[str, list[int]] = {}
+    for index, name in enumerate(own):
+        near.setdefault(_singular(_plain(name)), []).append(index)
+    found = [(exact.get(name), near.get(_singular(_plain(name)), [])) for name in theirs]
+    return [
+        index if index is not None else alike[0] if len(alike) == 1 else None
+        for index, alike in found
+    ]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def _singular(word: str) -> str:
+    if re.search("(s|x|z|ch|sh)es$", word):
+        return word[:-2]
+    return word[:-1] if re.search("[^sui]s$", word) else word

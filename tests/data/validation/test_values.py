@@ -1,0 +1,223 @@
+"""What values mean together: names off by one, 0 for unlabelled, gaps, ids, nothing labelled."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scaseg.cli import main
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.validation.check import Part, check_data, quick_check, require_valid
+from tests.data.validation.test_check import label_map, labels_everywhere, lines
+from tests.data.validation.test_check import root as root  # a fixture
+
+TRAIN = ("train", "--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1")
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit, match="2"):
+        main([*map(str, arguments)])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: ")
+    return said
+
+
+def train(root, *more):
+    main([*TRAIN, "--data", str(root), "--out", str(root / "run"), *more])
+
+
+def names(root, text):
+    (root / "classes.txt").write_text("\n".join(text.split()))
+
+
+@pytest.mark.parametrize("first", ["unlabelled", "Unlabeled", "background", "void", "other"])
+def test_a_first_name_of_the_unlabelled_is_that_of_0(root, first):
+    """Every name was off by one: sky was called unlabelled."""
+    names(root, f"{first} sky tree")
+    data = FolderDataset(root, reduce_zero_label=True)
+    assert (data.classes, data.first_name) == (("sky", "tree"), first)
+    report = check_data(FolderDataset, root, reduce_zero_label=True)
+    assert report.errors == ()
+    assert dict(zip(report.classes, report.pixels, strict=True)) == {"sky": 288, "tree": 288}
+    is_doubtful = first in ("background", "other")
+    said = f"'{first}' is the name of 0, which is unlabelled, and 'sky' that of 1; where"
+    assert any(said in line for line in lines(report.warnings)) == is_doubtful
+
+
+def test_names_that_may_be_off_by_one_are_refused_with_both_readings(root):
+    """Three names, and with 0 for unlabelled two classes."""
+    [error] = check_data(FolderDataset, root, reduce_zero_label=True).errors
+    assert "3 classes are named and with reduce_zero_label the values are 1 to 2" in str(error)
+    assert "is 1 'sky' or 'tree'?; take 'sky' out of the names if it stands for 0" in str(error)
+    with pytest.raises(ValueError, match=r"is 1 'sky' or 'tree'\?"):
+        require_valid([Part("train", FolderDataset(root, "train", reduce_zero_label=True))])
+    for way_on, expected in (
+        ("tree road", ("tree", "road")),
+        ("unlabelled sky tree road", ("sky", "tree", "road")),
+    ):
+        names(root, way_on)
+        report = check_data(FolderDataset, root, reduce_zero_label=True)
+        assert (report.errors, report.classes) == ((), expected)
+
+
+def test_a_first_class_that_was_taken_for_the_unlabelled(root):
+    names(root, "background sky tree")
+    labels_everywhere(root, [0, 1, 2, 3])
+    [said, *_] = lines(check_data(FolderDataset, root, reduce_zero_label=True).errors)
+    assert "the name 'background' was taken for 0; where it is a class, name 'unlabelled'" in said
+
+
+def test_zero_may_be_unlabelled_where_nothing_has_names(root, capsys):
+    """It was trained as a class without a word."""
+    labels_everywhere(root, [0, 1, 2])
+    (root / "classes.txt").unlink()
+    said = "0 is a class like the others, and no pixel is unlabelled; where 0 means unlabelled, "
+    assert f"{said}give --data.reduce_zero_label true" in "\n".join(
+        lines(check_data(FolderDataset, root).warnings)
+    )
+    train(root)
+    assert f"note: {root}: {said}give --data.reduce_zero_label true" in capsys.readouterr().err
+    evaluate = ("evaluate", "--model", str(root / "run"), "--device", "cpu", "--workers", "0")
+    main([*evaluate])
+    assert f"{said}give --data.label_map '{{0: 255}}'" in capsys.readouterr().err
+    main([*evaluate, "--data.label_map", "{0: 255}"])
+    assert "note" not in capsys.readouterr().err
+    quick = []
+    quick_check(FolderDataset(root), notify=quick.append)
+    assert said in quick[0]
+
+
+@pytest.mark.parametrize("values", [[0, 1, 2, 255], [0, 1]])
+def test_zero_is_a_class_beside_255_or_of_two(root, values):
+    (root / "classes.txt").unlink()
+    labels_everywhere(root, values)
+    assert not any(
+        "0 is a class" in line for line in lines(check_data(FolderDataset, root).warnings)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "option"),
+    [
+        ("unlabelled sky tree", "class 0 'unlabelled'", "--data.reduce_zero_label true"),
+        ("sky tree Void", "class 2 'Void'", "--data.label_map '{2: 255}'"),
+    ],
+)
+def test_a_class_called_unlabelled_is_said(root, text, place, option):
+    names(root, text)
+    said = f"{place}: its name says unlabelled, and it is a class like the others; {option} leaves"
+    report = check_data(FolderDataset, root)
+    assert (len(report.errors), len(report.warnings)) == (0, 1)
+    assert said in str(report.warnings[0])
+    notes = []
+    for _ in range(2):  # the second time from the cache
+        require_valid([Part("train", FolderDataset(root, "train"))], notify=notes.append)
+    assert [said in note for note in notes] == [True, True]
+    evaluated = []
+    part = [Part("test", FolderDataset(root, "test"))]
+    require_valid(part, training=False, notify=evaluated.append)
+    assert "--data.label_map '{" in evaluated[0]
+
+
+def test_sparse_values_are_one_finding_with_the_map_to_paste(root, capsys):
+    """There were 157 warnings, and a network of 161 classes."""
+    (root / "classes.txt").unlink()
+    labels_everywhere(root, [0, 40, 80, 160, 255])
+    report = check_data(FolderDataset, root)
+    assert len(report.findings) == 2  # this, and that there are no names
+    said = refused(capsys, *TRAIN, "--data", root, "--out", root / "run")
+    assert "of the labels 0 to 160 only 4 occur (0, 40, 80, 160); give --data.label_map" in said
+    paste = shlex.split(re.search(r"give (--data.label_map '\{.*?\}')", said)[1])
+    main(["data", "check", str(root), *paste])
+    assert "No errors" in capsys.readouterr().out
+    train(root, *paste)
+    assert "4 classes" in capsys.readouterr().err
+    refused(capsys, *TRAIN, "--data", root, "--out", root / "b", "--data.check", "quick")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "--data.label_map '{20: 1, 40: 2}'"),
+        ({"reduce_zero_label": True}, "--data.label_map '{20: 1, 40: 2}'"),
+        ({"ignore_index": 0}, "--data.label_map '{0: 255, 20: 0, 40: 1}' --data.ignore_index 255"),
+        ({"label_map": {20: 255}}, "--data.label_map '{20: 255, 40: 1}'"),
+        ({"label_map": {20: 0}}, "--data.label_map '{20: 0, 40: 1}'"),
+    ],
+)
+def test_the_map_goes_with_the_other_options(root, options, expected):
+    (root / "classes.txt").unlink()
+    labels_everywhere(root, [0, 20, 40])
+    [error] = check_data(FolderDataset, root, **options).errors
+    assert f"give {expected}, or name" in str(error)
+    mapped = eval(re.search(r"\{.*\}", expected)[0])
+    ignore = 255 if "ignore_index" in expected else options.get("ignore_index", 255)
+    after = {**options, "label_map": mapped, "ignore_index": ignore}
+    sample = FolderDataset(root, **after)[0].labels
+    before = FolderDataset(root, **options)[0].labels
+    assert set(np.unique(sample)) - {255} == set(range(len(set(np.unique(before)) - {255})))
+    assert ((sample == 255) == (before == 255)).all()
+
+
+def test_sparse_values_with_as_many_names(root):
+    labels_everywhere(root, [0, 40, 80])
+    report = check_data(FolderDataset, root)
+    assert {one.remedy for one in report.errors} == {
+        "in the order of the names: --data.label_map '{40: 1, 80: 2}'"
+    }
+    assert not check_data(FolderDataset, root, label_map={40: 1, 80: 2}).errors
+
+
+def test_a_gap_or_two_are_no_error(root):
+    (root / "classes.txt").unlink()
+    labels_everywhere(root, [0, 1, 3, 6, 255])
+    assert not check_data(FolderDataset, root).errors
+
+
+def test_ids_of_16_bits_are_refused_in_a_line(root, capsys):
+    """64,997 warnings, and then a training that took 33 GB and died."""
+    (root / "classes.txt").unlink()
+    ids = np.arange(16 * 24, dtype=np.uint16).reshape(16, 24) + 64_000
+    for path in (root / "labels").iterdir():
+        Image.fromarray(ids).save(path)
+    report = check_data(FolderDataset, root)
+    assert len(report.findings) < 10
+    said = refused(capsys, *TRAIN, "--data", root, "--out", root / "run")
+    assert "a.png: holds labels that are no class, 0 to 999 (64000, 64001, 64002, ...); are" in said
+    assert len(said) < 500
+
+
+def test_validation_without_a_label_is_refused(root, capsys):
+    """Every score was n/a, and the exit code 0."""
+    (root / "test.txt").rename(root / "val.txt")
+    for name in "xy":
+        label_map(root / f"labels/{name}.png", [255])
+    said = refused(capsys, *TRAIN, "--data", root, "--out", root / "run")
+    assert f"{root}: no pixel of the validation images is labelled; label some" in said
+    train(root, "--data.val", "null")
+    capsys.readouterr()
+    evaluate = ("evaluate", "--model", root / "run", "--split", "val", "--device", "cpu")
+    for check in ("all", "quick"):
+        said = refused(capsys, *evaluate, "--workers", "0", "--data.check", check)
+        assert "no pixel of these images is labelled" in said
+
+
+def test_validation_and_test_may_share_and_it_is_said(root, capsys):
+    """val.txt = test.txt is common practice; a test score is then none."""
+    (root / "val.txt").write_text((root / "test.txt").read_text())
+    report = check_data(FolderDataset, root)
+    said = "test: shares 2 of 2 photographs with val, which chooses the epoch; a score on test is"
+    assert (report.errors, [said in line for line in lines(report.warnings)]) == ((), [True])
+    train(root)
+    assert f"note: {said}" in capsys.readouterr().err
+    main(["evaluate", "--model", str(root / "run"), "--device", "cpu", "--workers", "0"])
+    said = "2 images: the split test, 2 of them in val too: as optimistic as a validation score\n"
+    assert said in capsys.readouterr().err
+
+
+def test_a_leak_names_the_way_on(root):
+    (root / "test.txt").write_text("x\ny\nb")
+    [error] = check_data(FolderDataset, root).errors
+    assert "`scaseg data fix SRC DST --drop-duplicates` does so" in str(error)
