@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -13,13 +14,17 @@ from scaseg.data.decode import files
 from scaseg.errors import UserError
 
 
+def read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read shape, whether it is in Fortran's order, and type; the numbers come next."""
+    # arrays of numbers are never saved in other versions: those have names in UTF-8
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    return readers[npy.read_magic(file)](file)
+
+
 def read_label_array(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.int32]:
     """Read a label map, (H, W) class indices, from an array of whole numbers."""
     with files.open_untrusted(path, "save it again with numpy.save") as file:
-        version = npy.read_magic(file)
-        # arrays of whole numbers are never saved in other versions: those have names in UTF-8
-        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-        shape, fortran, kind = read_header[version](file)
+        shape, fortran, kind = read_header(file)
         if kind.kind not in "bui" or kind.hasobject:
             raise UserError("", f"an array of {kind}", "save the labels as whole numbers")
         sides = [side for side in shape if side != 1] if len(shape) == 3 else list(shape)

@@ -20,6 +20,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from scaseg.config.model import DTYPES
 from scaseg.data.decode import files
+from scaseg.data.decode.array import read_header
 from scaseg.data.decode.image import (
     IMAGE_SUFFIXES,
     TRANSPOSE,
@@ -169,12 +170,7 @@ def _bands(count: int) -> str:
 
 
 def _npy_header(file: BinaryIO) -> tuple[Bands, Any, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    shape, is_fortran, dtype = readers[version](file)
+    shape, is_fortran, dtype = read_header(file)
     if len(shape) == 2:
         shape = (*shape, 1)
     if len(shape) != 3 or dtype.name not in DTYPES:
