@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaseg.cli import main
+from scaseg.config.model import ModelConfig
 from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.splits import evaluation_split
 from scaseg.training.data import open_data
@@ -21,7 +22,7 @@ def evaluate(folder, **options):
     """As `scaseg evaluate` does before its first photograph."""
     config = DataConfig(root=str(folder), **options)
     dataset, _ = evaluation_split(config, "test")
-    model = SimpleNamespace(config=SimpleNamespace(classes=("sky", "tree", "road")))
+    model = SimpleNamespace(config=ModelConfig(classes=("sky", "tree", "road")))
     check_dataset(model, dataset)
 
 
