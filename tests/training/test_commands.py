@@ -113,7 +113,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
             ("--backbone-weights", "none.safetensors"),
             "backbone_weights: none.safetensors is neither a file nor a model",
         ),
-        (("--data.val", "dev"), "dev.txt: no such file; the splits here are test, train, val"),
+        (("--data.val", "dev"), "dev.txt: no such file; the splits here are train, val, test"),
         (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
         (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),
         (("--device", "tpu"), "--device: 'tpu'; did you mean cpu? give one of"),
