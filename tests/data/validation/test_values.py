@@ -12,8 +12,9 @@ from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import Part, check_data, quick_check, require_valid
 from tests.data.validation.test_check import label_map, labels_everywhere, lines
 from tests.data.validation.test_check import root as root  # a fixture
+from tests.faults.catalogue import LIGHT
 
-TRAIN = ("train", "--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1")
+TRAIN = ("train", *LIGHT)
 
 
 def refused(capsys, *arguments):
