@@ -7,7 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, MapFactors
 
 
 class FactoredContext(Context):
@@ -42,6 +42,10 @@ class FactoredContext(Context):
     ) -> Tensor:
         channel_share, source_share = self.factors(x, source, source_mask)
         return channel_share[:, targets] @ source_share.mT
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        channel_share, source_share = self.factors(x, None, None)
+        return MapFactors("mixture", channel_share[0], source_share[0])
 
 
 def neurons(x: Tensor) -> Tensor:
