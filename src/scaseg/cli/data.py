@@ -22,6 +22,7 @@ AUTO = "auto"  # the format is recognized
 # options of formats: the value's name, the help. A dataset lists those that it takes in `options`.
 FORMAT_OPTIONS = {
     "classes_file": ("FILE", "class names, with colours where labels are colours"),
+    "uncovered": ("CLASS", "what no shape covers: background (if not given) or unlabelled"),
     "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
     "label_suffix": ("END", "how the names of label maps end: _mask.png"),
     "unknown_colors": ("WHAT", "colours of no class: error, ignore or nearest (error)"),

@@ -46,6 +46,11 @@ def open_regular(path: str | Path) -> BinaryIO:
     raise UserError(shown(path), f"is {kind}", "give a file")
 
 
+def on_disk(path: Path) -> Path:
+    """Return what there is of a path: `val.json` of `val.json/a.jpg`, which is a part of it."""
+    return next((place for place in (path, *path.parents) if os.path.exists(place)), path)
+
+
 def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file that are not empty; UserError says what is wrong with it."""
     with open_regular(path) as file:

@@ -19,7 +19,7 @@ from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import on_disk, read_lines, shown
 
 INVALID = -1  # in a table for renumber(): an id that no label map may hold
 
@@ -217,7 +217,7 @@ class PairedDataset(SegmentationDataset):
         facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
         facts += [self.ignore_index, self.classes, self.bands]
         for path in self.pairs[index][:2]:
-            status = path.stat()
+            status = on_disk(path).stat()
             facts += [str(path.resolve()), status.st_mtime_ns, status.st_size]
         return repr(facts)
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import open_regular, shown
@@ -77,21 +76,33 @@ _OTHERS = (
 )
 
 
+class Embedded(NamedTuple):
+    """The bytes of an image that is part of another file, and where it stands there."""
+
+    data: bytes
+    place: str
+
+
 @contextmanager
-def open_untrusted(path: str | Path, remedy: str) -> Iterator[BinaryIO]:
+def open_untrusted(path: str | Path | Embedded, remedy: str) -> Iterator[BinaryIO]:
     """Open a regular file; whatever fails within is a UserError of one line that names it.
 
     UserErrors without a place get the file's name. All other errors, of a decoder or of ours, mean
     that the file "cannot be read", with their text as the detail.
     """
-    with open_regular(path) as file:
+    opened: BinaryIO
+    if isinstance(path, Embedded):
+        opened, place = io.BytesIO(path.data), path.place
+    else:
+        opened, place = open_regular(path), shown(path)
+    with opened as file:
         try:
             yield file
         except UserError as error:
-            raise error.within(shown(path)) from error
+            raise error.within(place) from error
         except Exception as error:  # a decoder given a damaged file raises anything
             detail = one_line(str(error)) or type(error).__name__
-            raise UserError(shown(path), "cannot be read", remedy, detail) from error
+            raise UserError(place, "cannot be read", remedy, detail) from error
 
 
 def read_json(path: str | Path) -> Any:
@@ -129,10 +140,16 @@ def max_bytes(pixels: int) -> int:
 
 def require_bytes(file: BinaryIO, limit: int) -> None:
     """Raise a UserError if a file is far larger than an image of so many pixels can be."""
-    size, most = os.fstat(file.fileno()).st_size, max_bytes(limit)
+    size, most = _length(file), max_bytes(limit)
     if size > most:
         remedy = f"at most {most} are taken for {limit} pixels, raise --max-pixels or save it again"
         raise UserError("", f"{size} bytes", remedy)
+
+
+def _length(file: BinaryIO) -> int:
+    at, end = file.tell(), file.seek(0, io.SEEK_END)
+    file.seek(at)
+    return end
 
 
 def require_pixels(width: int, height: int, limit: int) -> None:
@@ -153,7 +170,7 @@ class Metered:
     """
 
     def __init__(self, file: BinaryIO, max_pixels: int) -> None:
-        size = min(os.fstat(file.fileno()).st_size, max_bytes(max_pixels))
+        size = min(_length(file), max_bytes(max_pixels))
         self._file = file
         self._bytes, self._reads = 4 * size + (1 << 16), MAX_READS
         self.is_metered = True  # False: what follows are pixels

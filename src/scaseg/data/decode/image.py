@@ -24,7 +24,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from scaseg.data.decode import files
 from scaseg.data.decode.array import read_label_array
-from scaseg.data.decode.files import ORIENTATION, UPRIGHT
+from scaseg.data.decode.files import ORIENTATION, UPRIGHT, Embedded
 from scaseg.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -44,7 +44,7 @@ TRANSPOSE = {
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
-def read_image(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.uint8]:
+def read_image(path: str | Path | Embedded, *, max_pixels: int | None = None) -> NDArray[np.uint8]:
     """Read a photograph as upright RGB, (H, W, 3).
 
     A file with more than max_pixels (None: MAX_PIXELS) is refused before it is decoded. A
@@ -93,6 +93,19 @@ def read_colors(path: str | Path, *, max_pixels: int | None = None) -> NDArray[n
         return np.asarray(image.convert("RGB"))
 
 
+def read_mask(data: bytes, *, max_pixels: int) -> NDArray[np.bool_]:
+    """Read a mask, (H, W), from a PNG in another file: what is neither 0 nor transparent.
+
+    The UserError has no place.
+    """
+    with open_image(Embedded(data, ""), max_pixels) as (image, *_):
+        image.load()
+        if image.has_transparency_data:
+            return np.asarray(image.convert("RGBA").getchannel("A")) > 0
+        set_ = np.asarray(image) != 0
+        return set_.any(axis=2) if set_.ndim == 3 else set_
+
+
 def image_mode(path: str | Path) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
     with open_image(path, None, header=True) as (image, *_):
@@ -105,7 +118,7 @@ def _refuse_lossy(image: Image.Image) -> None:
 
 
 def image_size(
-    path: str | Path, *, upright: bool, max_pixels: int | None = None
+    path: str | Path | Embedded, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
     """Return (height, width) without decoding the pixels; upright: as EXIF turns the photograph."""
     with open_image(path, max_pixels, header=True) as (_, orientation, (width, height), _):
@@ -166,7 +179,7 @@ _Opened = tuple[Image.Image, int, tuple[int, int], bool]
 
 @contextmanager
 def open_image(
-    path: str | Path, max_pixels: int | None, *, header: bool = False
+    path: str | Path | Embedded, max_pixels: int | None, *, header: bool = False
 ) -> Iterator[_Opened]:
     """Open an image within limits, not decoded yet; header: its pixels will not be needed."""
     limit = files.MAX_PIXELS if max_pixels is None else max_pixels

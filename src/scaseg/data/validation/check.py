@@ -25,7 +25,7 @@ from scaseg.data.validation.report import Report
 from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
-from scaseg.io.paths import shown
+from scaseg.io.paths import on_disk, shown
 from scaseg.losses import paper_class_weights
 from scaseg.progress import Progress
 
@@ -264,7 +264,7 @@ def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: boo
         return None
 
     def stamp(path: Path) -> bytes:  # changes with every write: also inode and its time
-        at = os.stat(path)
+        at = os.stat(on_disk(path))
         name = os.path.abspath(path)
         return repr((name, at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino)).encode()
 

@@ -281,9 +281,9 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
     suffixes = {path.suffix for path in known}
     # a dataset may leave out a pair on purpose: what has a photograph is not alone
     folders = {pair.image.parent for pair in everything.pairs}
-    photographs = {path.stem for folder in folders for path in folder.iterdir()}
+    photographs = {path.stem for folder in folders if folder.is_dir() for path in folder.iterdir()}
     photographs |= {pair.name.rpartition("/")[2] for pair in everything.pairs}
-    for folder in sorted({path.parent for path in known}):
+    for folder in sorted({path.parent for path in known if path.parent.is_dir()}):
         for path in sorted(folder.iterdir()):
             hidden = path.name.startswith(".") or path.suffix not in suffixes
             words = path.stem.split("_")  # NAME_labelTrainIds.png belongs to NAME

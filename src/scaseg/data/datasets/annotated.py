@@ -1,0 +1,186 @@
+"""Datasets whose label maps are drawn from the shapes of an annotation tool."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scaseg.data.datasets.base import PairedDataset
+from scaseg.data.datasets.color_table import UNLABELLED as UNLABELLED_NAMES
+from scaseg.data.decode.shapes import Canvas
+from scaseg.data.sample import IGNORE
+from scaseg.errors import UserError, located
+from scaseg.io.paths import read_lines, shown
+
+BACKGROUND, UNLABELLED = "background", "unlabelled"
+BACKGROUND_NAMES = {BACKGROUND, "bg"}  # in any case, with underscores around them or without
+FOLDERS = ("images", "img", "imgs", "data")  # of photographs: no part of their names
+SPLITS = {
+    "train": {"train", "training"},
+    "val": {"val", "valid", "validation"},
+    "test": {"test", "testing"},
+}
+SHOWN = 5  # names that a message lists
+
+
+class AnnotatedDataset(PairedDataset):
+    """Label maps drawn from shapes; a pixel that no shape covers is `uncovered`.
+
+    A subclass finds its files, names its classes (`named_classes`) and draws (`draw`). Shapes are
+    looked up by the names of their classes; those called void, ignore, unlabelled or the like are
+    unlabelled. A label map may be part of a larger file: the path of that file, then the name of
+    its photograph.
+
+    uncovered: background (the class of that name, or one put before all others) or unlabelled.
+    classes_file: the classes and their order, a name a line, instead of the dataset's own.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ("classes_file", "uncovered")
+    classes_file: ClassVar[str] = ""
+    uncovered: ClassVar[str] = BACKGROUND
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        if self.uncovered not in (BACKGROUND, UNLABELLED):
+            raise UserError.choice("--uncovered", self.uncovered, (BACKGROUND, UNLABELLED))
+        self.left_out: dict[Path, Counter[str]] = {}  # shapes without an area, of each label map
+        super().__init__(*arguments, **options)
+
+    @classmethod
+    @abstractmethod
+    def named_classes(cls, root: Path) -> Iterable[str]:
+        """Return the names of the classes in order, without a background unless it is one."""
+
+    @classmethod
+    def own_classes(cls, root: Path) -> tuple[str, ...]:
+        found = read_lines(Path(cls.classes_file)) if cls.classes_file else cls.named_classes(root)
+        names = [name for name in dict.fromkeys(found) if not _is(name, UNLABELLED_NAMES)]
+        if cls.uncovered == BACKGROUND and not any(_is(one, BACKGROUND_NAMES) for one in names):
+            names.insert(0, BACKGROUND)
+        if len(names) > IGNORE:
+            raise UserError(shown(root), f"{len(names)} classes", f"{IGNORE} are the most")
+        return tuple(names)
+
+    @abstractmethod
+    def draw(self, path: Path) -> Canvas:
+        """Draw a label map."""
+
+    def read_values(self, path: Path) -> NDArray[np.int32]:
+        return self.draw(path).values
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """The value of each class by its name."""
+        return {name: value for value, name in enumerate(self.classes or ())}
+
+    def value_of(self, name: str) -> int:
+        """Return the value of a class; UserError, without a place, if it is none."""
+        if name in self.values:
+            return self.values[name]
+        if _is(name, UNLABELLED_NAMES):
+            return self.ignore_index
+        names = ", ".join(list(self.values)[:SHOWN])
+        more = ", ..." if len(self.values) > SHOWN else ""
+        raise UserError("", f"{name!r} is none of the classes", f"they are {names}{more}")
+
+    def canvas(self, height: int, width: int, path: Path) -> Canvas:
+        """Return a canvas of this size on which nothing is drawn."""
+        fill = self.ignore_index
+        if self.uncovered == BACKGROUND:
+            named = [at for name, at in self.values.items() if _is(name, BACKGROUND_NAMES)]
+            if not named:
+                raise UserError("classes", "no background", "add it, or --uncovered unlabelled")
+            fill = named[0]
+        with located(shown(path)):
+            return Canvas(height, width, fill, self.max_pixels)
+
+    def leave_out(self, path: Path, kinds: Iterable[str]) -> None:
+        """Remember kinds of shapes that were not drawn, for `notes`."""
+        if counted := Counter(kinds):
+            self.left_out[path] = counted
+
+    @property
+    def notes(self) -> Sequence[str]:
+        total: Counter[str] = Counter()
+        for counted in list(self.left_out.values()):
+            total.update(counted)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
+        return [f"shapes without an area were left out: {kinds}"] if kinds else []
+
+    def fingerprint(self, index: int) -> str:
+        return repr([self.uncovered, super().fingerprint(index)])
+
+    def photograph_size(self, path: Path) -> tuple[int, int]:
+        """Return height and width of the upright photograph of a label map."""
+        if path not in self._photographs:
+            self._photographs.update((pair.labels, pair.image) for pair in self.pairs)
+        return self.image_size(self._photographs[path], upright=True)
+
+    @cached_property
+    def _photographs(self) -> dict[Path, Path]:
+        return {pair.labels: pair.image for pair in self.pairs}
+
+
+class PhotographFinder:
+    """Finds the photographs that annotations name: their paths may be of another machine."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self.folders = [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+    def find(self, name: str) -> Path | None:
+        """Find a photograph in one of the folders: by all of its name, else by the last part."""
+        parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part != "/"]
+        for start in range(len(parts)):
+            if ".." in parts[start:]:  # out of the folder
+                continue
+            for folder in self.folders:
+                path = folder.joinpath(*parts[start:])
+                if os.path.isfile(path):  # not Path's own, which raises where a name is too long
+                    self.folders.remove(folder)  # the next one is probably here too
+                    self.folders.insert(0, folder)
+                    return path
+        return None
+
+    def missing(self, place: str, name: str) -> UserError:
+        """Return the error for a photograph that is not there."""
+        remedy = f"put it into {shown(self.folders[0])}" if self.folders else "add it"
+        return UserError(place, "names a photograph that is not there", remedy, repr(name))
+
+
+def sample_name(image: Path, root: Path) -> str:
+    """Return the name of a photograph: its path without suffix, and without images/ before it.
+
+    >>> sample_name(Path("coco/images/val2017/000139.jpg"), Path("coco"))
+    'val2017/000139'
+    """
+    parts = image.relative_to(root).with_suffix("").parts
+    inner = parts[1:] if len(parts) > 1 and parts[0].lower() in FOLDERS else parts
+    return PurePosixPath(*inner).as_posix()
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that a word of a name says.
+
+    >>> split_of("instances_val2017"), split_of("valid"), split_of("result")
+    ('val', 'val', None)
+    """
+    words = re.findall("[a-z]+", name.lower())
+    found = {split for split, spelt in SPLITS.items() if not spelt.isdisjoint(words)}
+    return found.pop() if len(found) == 1 else None
+
+
+def order_splits(found: Collection[str | None]) -> tuple[str, ...]:
+    """Return the splits in their usual order; none unless every file belongs to one."""
+    return () if None in found else tuple(split for split in SPLITS if split in found)
+
+
+def _is(name: str, names: Collection[str]) -> bool:
+    return name.strip("_ ").lower() in names

@@ -1,0 +1,163 @@
+"""CVAT for images 1.1: one XML file for all photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from scaseg.data.datasets import base
+from scaseg.data.datasets.annotated import (
+    AnnotatedDataset,
+    PhotographFinder,
+    order_splits,
+    sample_name,
+    split_of,
+)
+from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.decode import shapes
+from scaseg.data.decode.documents import Element, read_xml, sample
+from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.errors import UserError, located
+from scaseg.io.paths import on_disk, shown
+
+FILE = "annotations.xml"
+WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton", "tag")
+
+
+class _File(NamedTuple):
+    classes: tuple[str, ...]
+    images: dict[str, Element]
+
+
+class Cvat(AnnotatedDataset):
+    """annotations.xml + images/NAME.jpg, as "CVAT for images 1.1" exports them.
+
+    https://docs.cvat.ai/docs/manual/advanced/xml_format : polygons, masks, boxes and ellipses are
+    drawn by their z_order, later ones of the same on top; polylines, points, cuboids, skeletons and
+    tags are left out. The classes are the labels of the task or project in their order. Subsets
+    called train, val, test are splits. ("Segmentation mask 1.1" is read as voc.)
+    """
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        start = sample(root / FILE)
+        return f"{FILE} of CVAT" if b"<annotations" in start and b"<meta" in start else None
+
+    @classmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        return order_splits({_split(image) for image in _load(root / FILE).images.values()})
+
+    @classmethod
+    def named_classes(cls, root: Path) -> Iterable[str]:
+        return _load(root / FILE).classes
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        if split is not None:
+            base.require_split(root / FILE, split, cls.splits(root))
+        pairs, problems = [], []
+        for name, image in _load(root / FILE).images.items():
+            if split not in (None, _split(image)):
+                continue
+            images = root / "images"
+            subset = image.get("subset", "") or "default"
+            finder = PhotographFinder([images / subset, root / subset, images, root])
+            if (found := finder.find(image.get("name"))) is None:
+                problems.append(finder.missing(shown(root / FILE), image.get("name")))
+            else:
+                pairs.append(FilePair(found, root / FILE / name, sample_name(found, root)))
+        return pairs, problems
+
+    def draw(self, path: Path) -> Canvas:
+        home = on_disk(path)
+        image = _load(home).images[path.relative_to(home).as_posix()]
+        with located(f"{shown(home)}: line {image.line}"):
+            height, width = int(image.number("height")), int(image.number("width"))
+        canvas, drawn = self.canvas(height, width, path), []
+        for one in image.children:
+            with located(f"{shown(home)}: line {one.line}"):
+                if one.tag not in WITHOUT_AREA:
+                    region, value = _region(one, canvas.size), self.value_of(one.get("label"))
+                    drawn.append((one.number("z_order", "0"), region, value))
+        for _, region, value in sorted(drawn, key=lambda each: each[0]):
+            with located(shown(path)):
+                canvas.paint(region, value)
+        self.leave_out(path, (one.tag for one in image.children if one.tag in WITHOUT_AREA))
+        return canvas
+
+
+def _region(shape: Element, size: tuple[int, int]) -> Region:
+    if shape.tag == "polygon":
+        points = shapes.to_points(_numbers(shape.get("points").replace(";", ",")), flat=True)
+        if len(points) < 3:
+            raise UserError("", f"a polygon of {len(points)} points", "3 are needed")
+        return shapes.polygon(points, size)
+    if shape.tag == "box":
+        corners = [[shape.number(x), shape.number(y)] for x, y in (("xtl", "ytl"), ("xbr", "ybr"))]
+        return shapes.box(shapes.to_points(corners), size, shape.number("rotation", "0"))
+    if shape.tag == "ellipse":
+        center = shapes.to_points([[shape.number("cx"), shape.number("cy")]])[0]
+        radii = shape.number("rx"), shape.number("ry")
+        return shapes.ellipse(center, radii, size, shape.number("rotation", "0"))
+    if shape.tag == "mask":  # run lengths of the part of the photograph at left, top
+        top, left, height, width = (
+            int(shape.number(name)) for name in ("top", "left", "height", "width")
+        )
+        if not (0 <= height <= size[0] and 0 <= width <= size[1]):
+            raise UserError("", f"a mask of {height} x {width}", "it is larger than its photograph")
+        counts = _numbers(shape.get("rle"))
+        region = shapes.runs(counts.astype(np.int64), height, width, order="rows")
+        return region._replace(top=region.top + top, left=region.left + left)
+    raise UserError("", f"<{shape.tag}>", "polygon, mask, box and ellipse are drawn")
+
+
+def _numbers(text: str) -> shapes.Points:
+    try:
+        return np.array(text.split(","), np.float64)
+    except ValueError:
+        raise UserError("", f"{text[:40]!r}", "give numbers") from None
+
+
+def _split(image: Element) -> str | None:
+    return split_of(image.get("subset", ""))
+
+
+def _load(path: Path) -> _File:
+    if not path.is_file():
+        raise UserError(shown(path), "no such file", "export as CVAT for images 1.1")
+    status = path.stat()
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=4)  # it is asked for by every photograph
+def _read(path: Path, _time: int, _size: int) -> _File:
+    document = read_xml(path)
+    with located(shown(path)):
+        if next(document.find("track"), None) is not None:
+            raise UserError("", "CVAT for video", "export as CVAT for images 1.1")
+        images: dict[str, Element] = {}
+        for image in document.find("image"):
+            name = "/".join(filter(None, [image.get("subset", ""), image.get("name")]))
+            name = name.replace("\\", "/").lstrip("/")
+            if name in images:
+                what = f"{name!r} is there twice"
+                raise UserError(f"line {image.line}", what, "each image has its own")
+            images[name] = image
+        names = [name for meta in document.find("meta") for name in _labels(meta)]
+        if not names:
+            raise UserError("", "names no label", "export as CVAT for images 1.1")
+    return _File(tuple(names), images)
+
+
+def _labels(meta: Element) -> Iterator[str]:
+    """Go through the labels of a task, a job or a project."""
+    for element in meta.children:
+        if element.tag == "label":
+            if not any(kind.text in WITHOUT_AREA for kind in element.find("type")):
+                yield from (name.text for name in element.find("name"))
+        else:
+            yield from _labels(element)

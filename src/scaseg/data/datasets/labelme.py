@@ -1,0 +1,159 @@
+"""LabelMe: a JSON file of shapes for each photograph (https://github.com/wkentaro/labelme)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from scaseg.data.datasets import base
+from scaseg.data.datasets.annotated import (
+    AnnotatedDataset,
+    PhotographFinder,
+    order_splits,
+    sample_name,
+    split_of,
+)
+from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.decode import shapes
+from scaseg.data.decode.documents import Node, read_json, sample
+from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
+from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.errors import UserError, located
+from scaseg.io.paths import shown
+
+LINE_WIDTH, POINT_RADIUS = 10, 5  # as labelme's own conversion draws what has no area
+SAMPLED = 20  # JSON files that are looked into, to recognize them
+
+
+class _Header(NamedTuple):
+    """What is needed of a file before it is drawn."""
+
+    labels: tuple[str, ...]
+    image: str
+
+
+class LabelMe(AnnotatedDataset):
+    """NAME.json of shapes beside NAME.jpg, or in another folder: labelme's own form.
+
+    The photograph is the one that imagePath names, or one called like the JSON file; a photograph
+    without a JSON file is not labelled yet and left out. Later shapes lie over earlier ones. Lines
+    are 10 pixels wide and points have a radius of 5, as labelme converts them. The classes are the
+    labels of all files in alphabetical order. Folders called train, val, test are splits.
+    """
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        first = next(_annotations(root, SAMPLED), None)
+        return None if first is None else f"{shown(first.relative_to(root))} of labelme"
+
+    @classmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        return order_splits({_split(path, root) for path in _annotations(root)} or {None})
+
+    @classmethod
+    def named_classes(cls, root: Path) -> Iterable[str]:
+        found: set[str] = set()
+        for path in _annotations(root):
+            with suppress(UserError):  # drawing it will report it
+                found.update(_header(path).labels)
+        return sorted(found)
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        if split is not None:
+            base.require_split(root, split, cls.splits(root))
+        pairs, problems = [], []
+        for path in _annotations(root):
+            if split not in (None, _split(path, root)):
+                continue
+            try:
+                name = _header(path).image
+            except UserError as error:
+                problems.append(error)
+                continue
+            below = path.parent.relative_to(root)
+            around = (path.parent, path.parent.parent / "images", root / "images" / below)
+            finder = PhotographFinder([*around, root / "images", root])
+            own = [f"{path.stem}{suffix}" for suffix in IMAGE_SUFFIXES]
+            photographs = (finder.find(one) for one in (name, *own))
+            image = next((one for one in photographs if one is not None), None)
+            if image is None:
+                problems.append(finder.missing(str(path), name))
+            else:
+                pairs.append(FilePair(image, path, sample_name(image, root)))
+        return pairs, problems
+
+    def draw(self, path: Path) -> Canvas:
+        document = read_json(path)
+        height, width = (document.get(key, int, 0) for key in ("imageHeight", "imageWidth"))
+        if not (height and width):
+            height, width = self.photograph_size(path)
+        canvas = self.canvas(height, width, path)
+        for shape in document.each("shapes"):
+            with located(shape.place):
+                value = self.value_of(shape.get("label", str))
+                canvas.paint(_region(shape, canvas.size), value)
+        return canvas
+
+
+def _region(shape: Node, size: tuple[int, int]) -> Region:
+    kind, points = (
+        shape.get("shape_type", str, "polygon"),
+        shapes.to_points(shape.value.get("points")),
+    )
+    needed = {"polygon": 3, "rectangle": 2, "circle": 2, "line": 2, "linestrip": 2, "mask": 2}
+    if len(points) < needed.get(kind, 1):
+        raise UserError("", f"a {kind} of {len(points)} points", f"{needed[kind]} are needed")
+    if kind == "polygon":
+        return shapes.polygon(points, size)
+    if kind == "rectangle":
+        return shapes.box(points[:2], size)
+    if kind == "circle":  # its centre, and a point on it
+        radius = float(np.hypot(*(points[1] - points[0])))
+        return shapes.ellipse(points[0], (radius, radius), size)
+    if kind in ("line", "linestrip"):
+        return shapes.stroke(points, LINE_WIDTH, size)
+    if kind in ("point", "points"):
+        radii = (POINT_RADIUS, POINT_RADIUS)
+        return shapes.union([shapes.ellipse(point, radii, size) for point in points])
+    if kind == "mask":  # the part of the photograph between its two corners, as a PNG
+        try:
+            data = base64.b64decode(shape.get("mask", str), validate=True)
+        except binascii.Error as error:
+            raise UserError("", "not valid base64", "export it again") from error
+        left, top = points[0].astype(int).tolist()
+        return Region(top, left, read_mask(data, max_pixels=size[0] * size[1]))
+    known = "polygon, rectangle, circle, line, linestrip, point, mask"
+    raise UserError("", f"a shape of type {kind!r}", f"{known} are drawn")
+
+
+def _annotations(root: Path, most: int | None = None) -> Iterator[Path]:
+    """Go through the JSON files, or the first of them, that have shapes."""
+    for paths in islice(base.find_files(root, ".json").values(), most):
+        yield from (path for path in paths if b'"shapes"' in sample(path))
+
+
+def _split(path: Path, root: Path) -> str | None:
+    found = (split_of(part) for part in path.relative_to(root).parts[:-1])
+    return next((split for split in found if split), None)
+
+
+def _header(path: Path) -> _Header:
+    status = path.stat()
+    return _read_header(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=1 << 17)
+def _read_header(path: Path, _time: int, _size: int) -> _Header:
+    document = read_json(path)
+    found = dict.fromkeys(shape.value.get("label") for shape in document.each("shapes"))
+    labels = tuple(label for label in found if isinstance(label, str))  # drawing needs them all
+    return _Header(labels, document.get("imagePath", str, ""))

@@ -1,0 +1,185 @@
+"""YOLO's outlines: a text file for each photograph, as Ultralytics trains on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from scaseg.config.reading import parse
+from scaseg.data.datasets import base
+from scaseg.data.datasets.annotated import AnnotatedDataset, sample_name
+from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.decode import shapes
+from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.decode.shapes import Canvas
+from scaseg.errors import UserError, located
+from scaseg.io.paths import open_regular, read_lines, shown
+
+SPLITS = ("train", "val", "test")
+SAMPLED = 20  # photographs whose text files are looked for, to recognize them
+MOST_YAML = 1 << 20  # bytes
+BEYOND = 0.01  # of the photograph's size, where outlines may lie outside it by rounding
+
+
+class Yolo(AnnotatedDataset):
+    """data.yaml + images/train/NAME.jpg + labels/train/NAME.txt: a class and an outline a line.
+
+    https://docs.ultralytics.com/datasets/segment/ : the number of the class, then x and y of each
+    corner as shares of width and height. data.yaml names the classes and the folders, or lists, of
+    train, val and test; train/images/ + train/labels/ (Roboflow) are as good. A photograph without
+    a text file, or with an empty one, shows no object. Where outlines overlap, the smaller lies on
+    top. Files of boxes are refused.
+    """
+
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        with suppress(UserError):
+            data = _read_yaml(root)
+            splits = [split for split in SPLITS if data.get(split)] if "names" in data else []
+            photographs = chain(*(_photographs(root, split, []) for split in splits))
+            labels = (_label_file(image, root) for image in islice(photographs, SAMPLED))
+            if any(path.is_file() for path in labels):
+                return f"{(_yaml(root) or root).name} and text files of YOLO"
+        return None
+
+    @classmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        data = _read_yaml(root)
+        return tuple(split for split in SPLITS if data.get(split))
+
+    @classmethod
+    def named_classes(cls, root: Path) -> Iterable[str]:
+        return _names(root)
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        splits = cls.splits(root)
+        if split is not None or not splits:
+            base.require_split(_yaml(root) or root, split or "train", splits)
+        pairs: list[FilePair] = []
+        problems: list[UserError] = []
+        for part in splits if split is None else (split,):
+            for image in _photographs(root, part, problems):
+                labels = _label_file(image, root)
+                pairs.append(FilePair(image, labels, sample_name(image, root)))
+        return pairs, problems
+
+    def draw(self, path: Path) -> Canvas:
+        height, width = self.photograph_size(path)
+        canvas, names = self.canvas(height, width, path), list(_names(self.root))
+        drawn = []
+        for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
+            with located(f"{shown(path)}: line {number}"):
+                at, points = _outline(line)
+                if at >= len(names):
+                    raise UserError("", f"class {at}", f"{len(names)} are named")
+                region = shapes.polygon(points * (width, height), canvas.size)
+                drawn.append((region, self.value_of(names[at])))
+        for region, value in sorted(drawn, key=lambda one: -one[0].area):
+            with located(shown(path)):
+                canvas.paint(region, value)
+        return canvas
+
+
+def _outline(line: str) -> tuple[int, shapes.Points]:
+    """Read a line: the number of the class and the outline, in shares of the photograph."""
+    words = line.split()
+    if len(words) == 5:
+        raise UserError("", "a box, no outline", "export the dataset for segmentation")
+    try:
+        at, values = int(words[0]), np.array(words[1:], np.float64)
+    except ValueError:
+        raise UserError("", repr(line[:40]), "give numbers alone") from None
+    if len(words) < 7 or len(words) % 2 == 0 or at < 0:
+        raise UserError(
+            "", f"{len(words)} numbers", "give a class, and x and y of 3 corners or more"
+        )
+    if not ((values >= -BEYOND) & (values <= 1 + BEYOND)).all():
+        raise UserError("", "a corner outside the photograph", "x and y are shares, 0 to 1")
+    return at, values.reshape(-1, 2)
+
+
+def _yaml(root: Path) -> Path | None:
+    """Return the file that describes the dataset: data.yaml, or the only one that there is."""
+    found = [path for path in sorted(root.glob("*.y*ml")) if path.suffix in (".yaml", ".yml")]
+    named = [path for path in found if path.stem in ("data", "dataset")]
+    return (named or found)[0] if len(named or found) == 1 else None
+
+
+def _read_yaml(root: Path) -> dict[str, Any]:
+    path = _yaml(root)
+    if path is None:
+        raise UserError(shown(root / "data.yaml"), "no such file", "it names classes and splits")
+    with located(shown(path)):
+        with open_regular(path) as file:
+            text = file.read(MOST_YAML + 1)
+        if len(text) > MOST_YAML:
+            raise UserError("", f"more than {MOST_YAML} bytes", "give the dataset's own file")
+        try:
+            data = parse(text.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise UserError("", "not UTF-8 text", "save it so", str(error)) from error
+        if not isinstance(data, dict):
+            raise UserError("", "no mapping", "give names, train and val")
+        return data
+
+
+def _names(root: Path) -> list[str]:
+    """Return the names of the classes, which stand as a list or by their numbers."""
+    names = _read_yaml(root).get("names")
+    if isinstance(names, dict) and sorted(names) == list(range(len(names))):
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names:
+        remedy = "give the names of the classes, 0 first"
+        raise UserError(f"{shown(_yaml(root) or root)}: names", f"{names!r}"[:40], remedy)
+    return [str(name) for name in names]
+
+
+def _photographs(root: Path, split: str, problems: list[UserError]) -> Iterator[Path]:
+    """Go through the photographs of a split; what is not there is a problem."""
+    given = _read_yaml(root)[split]
+    for entry in given if isinstance(given, list) else [given]:
+        place = _locate(root, str(entry))
+        if place is None:
+            where = f"{shown(_yaml(root) or root)}: {split}"
+            problems.append(UserError(where, f"{str(entry)!r} is not there", "add it"))
+        elif place.is_dir():
+            for paths in base.find_files(place, *IMAGE_SUFFIXES).values():
+                yield from paths
+        else:
+            for line in read_lines(place):
+                image = _locate(root, line)
+                if image is not None:
+                    yield image
+                else:
+                    what = "names a photograph that is not there"
+                    problems.append(UserError(shown(place), what, "add it", repr(line)))
+
+
+def _locate(root: Path, name: str) -> Path | None:
+    """Find a file or folder that data.yaml or a list names, whose paths may be of another place.
+
+    Nothing outside the dataset is found: of `../train/images` it is `train/images`.
+    """
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    for start in range(len(parts)):
+        if ".." not in parts[start:] and parts[start] != "/":
+            place = root.joinpath(*parts[start:])
+            if place.exists():
+                return place
+    return None
+
+
+def _label_file(image: Path, root: Path) -> Path:
+    """Return the text file of a photograph: in labels/ where that is in images/."""
+    parts = list(image.relative_to(root).with_suffix(".txt").parts)
+    for at in range(len(parts) - 2, -1, -1):
+        if parts[at] == "images":
+            parts[at] = "labels"
+            break
+    return root.joinpath(*parts)
