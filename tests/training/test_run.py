@@ -248,7 +248,7 @@ def test_transforms_of_the_users_own(scenes):
 
     run = settings(scenes, training__epochs=1, data__limit=3, data__val="null")
     train(run, None, quiet=True, transforms=[Custom(remember)])
-    assert len(seen) == 6  # three to calibrate the head, three to train
+    assert len(seen) == 7  # one to try it, three to calibrate the head, three to train
 
 
 def test_a_run_that_is_not_there_cannot_be_resumed(scenes, tmp_path):

@@ -89,10 +89,20 @@ class DataConfig:
 class AugmentConfig:
     """What happens to a training image, in this order."""
 
+    transform: str | None = setting(
+        None, "your own: package.module:name, a callable f(image=..., mask=...) or what makes one"
+    )
     flip: float = setting(0.5, "how often images are mirrored", least=0, most=1)
     brightness: float = setting(0.0, "changed by up to this share", least=0, most=1)
     contrast: float = setting(0.0, "changed by up to this share", least=0, most=1)
     saturation: float = setting(0.0, "changed by up to this share", least=0, most=1)
+    hue: float = setting(
+        0.0, "colours turned by up to this share of their circle", least=0, most=0.5
+    )
+    blur: float = setting(0.0, "blurred by up to this many pixels", least=0, most=100)
+    rotate: float = setting(
+        0.0, "rotated by up to this many degrees, either way", least=0, most=180
+    )
     fit: tuple[int, int] | None = setting(
         None,
         "fit images into [height, width], proportions kept; also when evaluating and predicting",
@@ -104,6 +114,12 @@ class AugmentConfig:
     )
     crop: tuple[int, int] | None = setting(
         None, "cut out [height, width] at random", least=SMALLEST_SIDE, most=LARGEST_SIDE
+    )
+    cutmix: float = setting(
+        0.0, "how often a rectangle of another image is put in", least=0, most=1
+    )
+    classmix: float = setting(
+        0.0, "how often half of the classes of another image are put in", least=0, most=1
     )
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from scaseg.data.augmentations import Mixture
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.sample import IGNORE, Example, Sample, normalize
 from scaseg.data.transforms import Compose, Transform, generator
@@ -47,7 +48,7 @@ class RamCache:
             need, free = f"{needed / 2**30:.1f}", f"{room / 2**30:.1f}"
             what = f"ram: the decoded images take about {need} GiB and {free} GiB are free"
             raise UserError("data.cache", what, "use disk or none")
-        with ThreadPoolExecutor(4) as pool:
+        with ThreadPoolExecutor(dataset.threads or 4) as pool:
             self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
 
     def __len__(self) -> int:
@@ -110,13 +111,20 @@ class TrainingDataset:
     mean: Sequence[float]
     std: Sequence[float]
     seed: int
+    mixtures: Sequence[tuple[float, Mixture]] = ()  # after the transforms, each so often
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, key: tuple[int, int]) -> Example:
         epoch, index = key
-        sample = Compose(self.transforms)(self.samples[index], generator(self.seed, epoch, index))
+        chain, random = Compose(self.transforms), generator(self.seed, epoch, index)
+        sample = chain(self.samples[index], random)
+        for often, mixture in self.mixtures:
+            if random.random() < often:
+                other = int(random.integers(len(self.samples)))
+                draws = np.random.default_rng([self.seed, epoch, index, other])
+                sample = mixture(sample, chain(self.samples[other], draws), random)
         return normalize(sample, self.mean, self.std)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from scaseg.errors import UserError
 from scaseg.losses import IGNORE as IGNORE  # exported: data and losses agree on it
 
+ROUNDING = 1e-3  # beyond 0 and 1, by filters that overshoot
 STEP = 16  # pixels: batches come in few sizes, since cuDNN searches algorithms for each new one
 
 
@@ -58,6 +60,16 @@ class Batch(NamedTuple):
 def unit_pixels(image: Tensor) -> Tensor:
     """Pixels as floats: 8 bits in [0, 1], others as they are."""
     return image.float() / 255 if image.dtype == torch.uint8 else image.float()
+
+
+def check_unit_range(pixels: Tensor | NDArray[Any]) -> None:
+    """Refuse floats that are not from 0 to 1, such as pixels that were normalized already."""
+    if pixels.size == 0 if isinstance(pixels.size, int) else pixels.numel() == 0:
+        return
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN neither
+        problem = f"values from {low:.3g} to {high:.3g}"
+        raise UserError("image", problem, "give floats from 0 to 1, or uint8; not normalized")
 
 
 def normalize(sample: Sample, mean: Sequence[float], std: Sequence[float]) -> Example:
@@ -105,3 +117,21 @@ def collate(examples: Sequence[Example]) -> Batch:
         sizes=torch.tensor([example.size for example in examples]),
         names=[example.name for example in examples],
     )
+
+
+def by_band(change: Callable[[Image.Image], Image.Image], pixels: NDArray[Any]) -> NDArray[Any]:
+    """Apply a function of Pillow to an image (H, W, C); the result can be written to.
+
+    RGB goes through at once, others band by band: Pillow would take a fourth for transparency.
+    """
+    if pixels.shape[2] == 3 and pixels.dtype == np.uint8:
+        return np.array(change(Image.fromarray(pixels)))
+    bands = range(pixels.shape[2])
+    changed = [np.asarray(change(Image.fromarray(pixels[:, :, band]))) for band in bands]
+    return np.stack(changed, axis=2)
+
+
+def require_unpadded(sample: Sample, transform: str) -> None:
+    """Refuse what would move the padding away from the right and bottom edge, or blur it."""
+    if sample.size not in (None, sample.labels.shape):
+        raise UserError(sample.name, f"{transform} after padding", "pad last")

@@ -36,7 +36,9 @@ def band_statistics(
         pixels = unit_pixels(torch.from_numpy(dataset[index].image)).double().flatten(0, 1)
         return len(pixels), pixels.sum(0).numpy(), pixels.square().sum(0).numpy()
 
-    total, first, second = zip(*in_parallel(sums, chosen, progress=progress), strict=True)
+    total, first, second = zip(
+        *in_parallel(sums, chosen, workers=dataset.threads, progress=progress), strict=True
+    )
     mean = np.sum(first, 0) / sum(total)
     std = np.sqrt(np.maximum(np.sum(second, 0) / sum(total) - mean**2, 0))
     # what is left of a constant band is rounding

@@ -6,20 +6,24 @@ it is given, so the same (seed, epoch, index) gives the same sample in any worke
 
 from __future__ import annotations
 
-import random as python_random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.random import Generator
-from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.config.run import SMALLEST_SIDE, AugmentConfig
-from scaseg.data.sample import IGNORE, Sample
-from scaseg.errors import UserError
+from scaseg.data.augmentations import (
+    ClassMix,
+    CutMix,
+    Mixture,
+    RandomBlur,
+    RandomHue,
+    RandomRotation,
+)
+from scaseg.data.custom import Custom, load_transform
+from scaseg.data.sample import IGNORE, Sample, by_band, require_unpadded
 
 Transform = Callable[[Sample, Generator], Sample]
 
@@ -50,7 +54,7 @@ class RandomHorizontalFlip:
     def __call__(self, sample: Sample, random: Generator) -> Sample:
         if random.random() >= self.p:
             return sample
-        _require_unpadded(sample, type(self).__name__)
+        require_unpadded(sample, type(self).__name__)
         return replace(sample, image=sample.image[:, ::-1], labels=sample.labels[:, ::-1])
 
 
@@ -138,46 +142,24 @@ class ColorJitter:
         return replace(sample, image=pixels)
 
 
-@dataclass(frozen=True)
-class Custom:
-    """Wrap a callable f(image=..., mask=...) -> {"image": ..., "mask": ...}.
-
-    This is albumentations' convention, whose transforms fit as they are. The global generators of
-    Python, NumPy and torch are seeded for each (seed, epoch, index), so what the callable draws
-    from them is reproducible; a generator of its own is not seeded.
-    """
-
-    function: Callable[..., dict[str, Any]]
-
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
-        seed = int(random.integers(2**32))
-        kept = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
-        try:
-            python_random.seed(seed)
-            np.random.seed(seed)
-            torch.default_generator.manual_seed(seed)
-            result = self.function(image=sample.image, mask=sample.labels)
-        finally:
-            python_random.setstate(kept[0])
-            np.random.set_state(kept[1])
-            torch.set_rng_state(kept[2])
-        image, labels = result["image"], result["mask"]
-        if image.shape[:2] != labels.shape:
-            what = f"the transform made an image of {image.shape[:2]} and labels of {labels.shape}"
-            raise UserError(sample.name, what, "both must be transformed alike")
-        return replace(sample, image=image, labels=labels.astype(np.int32), size=None)
-
-
 def build_transforms(config: AugmentConfig) -> list[Transform]:
     """Return the transforms of a training sample, in the order of the recipe.
 
     All batches have one size if `fit` or `crop` is set.
     """
     chain: list[Transform] = []
+    if config.transform is not None:
+        chain.append(Custom(load_transform(config.transform)))
     if config.flip:
         chain.append(RandomHorizontalFlip(config.flip))
     if config.brightness or config.contrast or config.saturation:
         chain.append(ColorJitter(config.brightness, config.contrast, config.saturation))
+    if config.hue:
+        chain.append(RandomHue(config.hue))
+    if config.blur:
+        chain.append(RandomBlur(config.blur))
+    if config.rotate:
+        chain.append(RandomRotation(config.rotate))
     if config.fit is not None:
         chain.append(ResizeToFit(*config.fit))
     if config.scale is not None:
@@ -187,6 +169,13 @@ def build_transforms(config: AugmentConfig) -> list[Transform]:
     elif config.fit is not None and config.scale is None:
         chain.append(Pad(*config.fit))
     return chain
+
+
+def build_mixtures(config: AugmentConfig) -> list[tuple[float, Mixture]]:
+    """Return what mixes two samples after their transforms, and how often."""
+    found: list[tuple[float, Mixture]]
+    found = [(config.cutmix, CutMix()), (config.classmix, ClassMix())]
+    return [(often, mixture) for often, mixture in found if often]
 
 
 def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
@@ -204,7 +193,7 @@ def fitted_size(size: tuple[int, ...], box: tuple[int, int]) -> tuple[int, int]:
 
 def resize(sample: Sample, height: int, width: int) -> Sample:
     """Resize to height x width: bilinear for pixels, nearest neighbour for labels."""
-    _require_unpadded(sample, "resize")
+    require_unpadded(sample, "resize")
     if sample.labels.shape == (height, width):
         return sample
     image = by_band(
@@ -216,21 +205,3 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
     )
     labels = sample.labels[rows[:, None], columns]
     return replace(sample, image=image, labels=labels, size=None)
-
-
-def by_band(change: Callable[[Image.Image], Image.Image], pixels: NDArray[Any]) -> NDArray[Any]:
-    """Apply a function of Pillow to an image (H, W, C); the result can be written to.
-
-    RGB goes through at once, others band by band: Pillow would take a fourth for transparency.
-    """
-    if pixels.shape[2] == 3 and pixels.dtype == np.uint8:
-        return np.array(change(Image.fromarray(pixels)))
-    bands = range(pixels.shape[2])
-    changed = [np.asarray(change(Image.fromarray(pixels[:, :, band]))) for band in bands]
-    return np.stack(changed, axis=2)
-
-
-def _require_unpadded(sample: Sample, transform: str) -> None:
-    """Refuse what would move the padding away from the right and bottom edge, or blur it."""
-    if sample.size not in (None, sample.labels.shape):
-        raise UserError(sample.name, f"{transform} after padding", "pad last")

@@ -16,9 +16,10 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.bands import read_pixels
 from scaseg.data.decode.image import rgb
+from scaseg.data.sample import check_unit_range
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
-from scaseg.models.segmenter import Segmenter, check_unit_range
+from scaseg.models.segmenter import Segmenter
 
 # what `predict` takes for an image: a path, a PIL image, pixels (H, W, C) or (C, H, W)
 ImageLike = str | Path | Image.Image | NDArray[Any] | Tensor

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
-from scaseg.data.sample import unit_pixels
+from scaseg.data.sample import check_unit_range, unit_pixels
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from scaseg.inference.segmentation import Segmentation
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.system import Precision
-
-
-ROUNDING = 1e-3  # beyond 0 and 1, by filters that overshoot
 
 
 class Segmenter(nn.Module):
@@ -270,16 +267,6 @@ def enlarge(
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:
     return F.interpolate(scores, size=(height, width), mode="bilinear", align_corners=False)
-
-
-def check_unit_range(pixels: Tensor | NDArray[Any]) -> None:
-    """Refuse floats that are not from 0 to 1, such as pixels that were normalized already."""
-    if pixels.size == 0 if isinstance(pixels.size, int) else pixels.numel() == 0:
-        return
-    low, high = float(pixels.min()), float(pixels.max())
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # NaN neither
-        problem = f"values from {low:.3g} to {high:.3g}"
-        raise UserError("image", problem, "give floats from 0 to 1, or uint8; not normalized")
 
 
 @contextmanager

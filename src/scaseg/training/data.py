@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from scaseg.config.reading import read
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
+from scaseg.data.datasets.own import CHECKED, OwnDataset
 from scaseg.data.decode.bands import band_header
 from scaseg.data.loading import (
     DiskCache,
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from pytorch_lightning import Trainer
 
 
+# training and validation images, and where the latter come from
+Given = tuple[SegmentationDataset, SegmentationDataset | None, str]
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Training and validation images; `validation` describes where the latter come from."""
@@ -61,16 +66,21 @@ class TrainingData:
 
 
 def open_data(
-    run: RunConfig, folder: Path | None, *, quiet: bool = True, notify: Notify = lambda note: None
+    run: RunConfig,
+    folder: Path | None,
+    *,
+    given: Given | None = None,
+    quiet: bool = True,
+    notify: Notify = lambda note: None,
 ) -> TrainingData:
-    """Open the splits of a run; UserError where they cannot be trained on.
+    """Open the splits of a run, or take those that are given; UserError where they are no use.
 
     folder: of the run, where the pixels of each class may have been counted before. quiet=False
     shows a progress bar: every file is read, unless that has been done before. notify: called with
     what is worth knowing about the data.
     """
     config = run.data
-    train, val, validation = training_splits(config)
+    train, val, validation = given or training_splits(config)
     both = set(train.names) & set(val.names) if val else set()
     if both and config.val != config.train:
         raise UserError(
@@ -87,6 +97,8 @@ def open_data(
     if isinstance(train, PairedDataset):
         with progress_bar("checking the data", shown=not quiet) as progress:
             counted = _validate(config, train, val, progress, notify)
+    if isinstance(train, OwnDataset):
+        _check_own(config, train, val)
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
         pixels = _class_pixels(train, folder, counted)
@@ -123,6 +135,15 @@ def _band_statistics(
     return replace(found, mean=config.mean or found.mean, std=config.std or found.std)
 
 
+def _check_own(config: DataConfig, train: OwnDataset, val: SegmentationDataset | None) -> None:
+    """Read samples of the user's own Dataset once: all, or some where data.check is quick."""
+    for images in (train, val):
+        if images is not None:
+            count = min(CHECKED, len(images)) if config.check == "quick" else len(images)
+            for place in range(count):
+                images[place * len(images) // count]
+
+
 def _validate(
     config: DataConfig,
     train: PairedDataset,
@@ -131,7 +152,7 @@ def _validate(
     notify: Notify,
 ) -> Pixels | None:
     """Refuse data with errors; return the pixels of each class, in each split, if all were read."""
-    splits = split_names(config)
+    splits = split_names(config) if config.root is not None else ()  # else they are given
     parts = [Part(config.train, train)]
     if isinstance(val, PairedDataset):
         # held out, or the same list on purpose: an image that is in both is no leak between lists

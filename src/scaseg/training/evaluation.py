@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import LambdaCallback
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
+from scaseg.data.datasets.own import OwnDataset
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Notify, Part, quick_check, require_valid
 from scaseg.errors import UserError, located
@@ -62,7 +63,7 @@ class Evaluation:
 
 def evaluate(
     model: Segmenter | str | Path | None,
-    data: SegmentationDataset | str | Path | None = None,
+    data: Any = None,
     *,
     split: str | None = None,
     tta: TestTimeAugmentation | None = None,
@@ -75,10 +76,11 @@ def evaluate(
     """Count a model's predictions against the labels, at the labels' own resolution.
 
     model: a Segmenter, a folder, the name of a built-in one, or None for the usual one; its mode
-    and device are left as they were. data: a dataset, or a folder whose labels are read as in the
-    model's training (None: the data of its training), with overrides such as
-    {"data.ignore_index": "0"}. split: test, else val, else what training held out; or all. check:
-    see `check_dataset` (None: as data.check says). out: a folder for pictures and confusion.csv.
+    and device are left as they were. data: a dataset (your own too, see `scaseg.train`), or a
+    folder whose labels are read as in the model's training (None: the data of its training), with
+    overrides such as {"data.ignore_index": "0"}. split: test, else val, else what training held
+    out; or all. check: see `check_dataset` (None: as data.check says). out: a folder for pictures
+    and confusion.csv.
     With several devices, every process returns the same numbers as one process would.
     """
     notes: list[str] = []
@@ -95,6 +97,9 @@ def evaluate(
     if tta is not None:
         notes += check_windows(model, tta)
     quiet = quiet or not is_rank_zero()
+    if data is not None and not isinstance(data, (SegmentationDataset, str, Path)):
+        settings = model.config
+        data = OwnDataset(data, classes=settings.classes, bands=settings.bands)
     if isinstance(data, SegmentationDataset):
         dataset, machine, check = data, machine or MachineConfig(device="cpu"), check or "all"
     else:

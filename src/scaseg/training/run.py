@@ -16,8 +16,11 @@ from pytorch_lightning.callbacks import EarlyStopping
 from scaseg.config.model import read_config
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
+from scaseg.data.augmentations import Mixture
+from scaseg.data.custom import Custom
+from scaseg.data.datasets.own import open_own
 from scaseg.data.loading import Samples, TrainingDataset
-from scaseg.data.transforms import Transform, build_transforms
+from scaseg.data.transforms import Transform, build_mixtures, build_transforms
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import write_json, write_text
 from scaseg.io.lock import folder_lock
@@ -32,6 +35,7 @@ from scaseg.training.build import build_loggers, build_network, calibrate_head, 
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
 from scaseg.training.data import (
+    Given,
     cached,
     class_weights,
     evaluation_loader,
@@ -105,6 +109,10 @@ def train(
     fast_dev_run: bool = False,
     quiet: bool = False,
     log: Log | None = None,
+    data: Any = None,
+    val: Any = None,
+    classes: Sequence[str] | None = None,
+    transform: Callable[..., Any] | None = None,
     transforms: Sequence[Transform] | None = None,
 ) -> Result:
     """Train as a run describes, into the folder `out`; None: nothing is written.
@@ -117,7 +125,12 @@ def train(
     number of epochs (overrides={"training.epochs": 40}), the schedule goes on where a run of that
     length would be. overwrite starts over in the folder of a run. fast_dev_run takes one batch
     through training and validation and writes nothing. log is called with lines of text; by default
-    they go to stderr, unless quiet. transforms replace the run's augmentation
+    they go to stderr, unless quiet.
+
+    data: a folder, or a Dataset of your own: len(data), and data[index] gives (image, labels); see
+    `scaseg.data.datasets.own`. val: another one to validate on (None: some are held out).
+    classes: their names. transform: of albumentations, or any f(image=..., mask=...) -> {"image":
+    ..., "mask": ...}; it comes before the run's augmentation. transforms replace all of that
     (scaseg.data.transforms; Custom wraps those of other libraries).
 
     UserError: bad input, found before the first epoch. WorkError: a fault during work.
@@ -146,8 +159,12 @@ def train(
         run = adopt_architecture(run, set(overrides), folder)
     elif folder is not None and run.model.start_from is not None:  # it is resolved there
         run = replace(run, model=load_recipe(folder / RECIPE).model)
+    run, given = _given(run, data, val, classes)
+    mixtures = build_mixtures(run.augment) if transforms is None else []
     if transforms is None:
         transforms = build_transforms(run.augment)
+    if transform is not None:
+        transforms = [Custom(transform), *transforms]
     own = folder if is_rank_zero() else None  # that this process writes into
 
     def report(line: str) -> None:  # a function: EMA copies the module that holds it
@@ -163,7 +180,9 @@ def train(
             return _train(
                 run,
                 folder,
+                given,
                 transforms,
+                mixtures,
                 resume=folder if resume else None,
                 overwrite=overwrite,
                 fast_dev_run=fast_dev_run,
@@ -189,7 +208,9 @@ def train(
 def _train(
     run: RunConfig,
     folder: Path | None,
+    given: Given | None,
     transforms: Sequence[Transform],
+    mixtures: Sequence[tuple[float, Mixture]],
     *,
     resume: Path | None,
     overwrite: bool,
@@ -219,7 +240,8 @@ def _train(
             log(f"{folder}: nothing was saved yet; from the start")
     start = StartingPoint.of(run, None if checkpoint is None else resume)
     # class pixels that were counted before, or by the first process
-    data = open_data(run, resume if is_rank_zero() else folder, quiet=quiet, notify=log)
+    before_run = resume if is_rank_zero() else folder
+    data = open_data(run, before_run, given=given, quiet=quiet, notify=log)
     if data.train.root is not None:  # the run may be resumed from another working folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     if start is not None:
@@ -231,8 +253,12 @@ def _train(
 
     def augmented(samples: Samples) -> TrainingDataset:
         mean, std = model.config.mean, model.config.std
-        return TrainingDataset(samples, transforms, mean=mean, std=std, seed=training.seed)
+        return TrainingDataset(
+            samples, transforms, mean=mean, std=std, seed=training.seed, mixtures=mixtures
+        )
 
+    if any(isinstance(one, Custom) for one in transforms):
+        augmented(data.train)[0, 0]  # what it does wrong shows at the start
     if training.calibrate and fresh_head:
         calibrate_head(model, augmented(data.train), device)
     weights = class_weights(training, data.pixels)
@@ -333,6 +359,23 @@ def _is_finished(folder: Path, epochs: int) -> bool:
         return False
     recipe = read_config(folder / MODEL).training.get("recipe", {})
     return bool(recipe.get("training", {}).get("epochs", epochs) == epochs)
+
+
+def _given(
+    run: RunConfig, data: Any, val: Any, classes: Sequence[str] | None
+) -> tuple[RunConfig, Given | None]:
+    """The run with what its data are given as: a folder, names of classes, or datasets."""
+    config = run.data
+    if classes is not None:
+        config = replace(config, classes=tuple(classes))
+    if isinstance(data, (str, Path)):
+        config, data = replace(config, root=str(data)), None
+    if data is None:
+        if val is not None:
+            raise UserError("val", "given without data", "give a Dataset to train on, too")
+        return replace(run, data=config), None
+    train, val, validation, config = open_own(data, val, config)
+    return replace(run, data=config), (train, val, validation)
 
 
 def _finished(folder: Path) -> Result:

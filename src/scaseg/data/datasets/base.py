@@ -35,6 +35,7 @@ class SegmentationDataset(ABC):
     root: Path | None
     is_general: ClassVar[bool] = False  # recognized only where no other format is
     problems: Sequence[UserError] = ()  # what is missing or ambiguous
+    threads: int | None = None  # that may read samples at once; None: any number
     bands: int | None = None  # of an image; None: photographs, RGB of 8 bits
     dtype: str | None = None  # of the bands, as stored; None: any
     options: ClassVar[tuple[str, ...]] = ()  # class attributes that `configured` may set

@@ -167,7 +167,9 @@ def count_pixels(dataset: SegmentationDataset, *, training: bool = False) -> tup
     """
     if not isinstance(dataset, PairedDataset):  # generated: no files, no findings
         numbers = range(len(dataset))
-        drawn = findings.in_parallel(lambda at: LabelStatistics.of(dataset[at].labels), numbers)
+        drawn = findings.in_parallel(
+            lambda at: LabelStatistics.of(dataset[at].labels), numbers, workers=dataset.threads
+        )
         return sum_pixels(drawn, dataset.classes)
     checks = check_pairs(dataset, dataset.pairs, labels_only=True)
     _raise_first(checks, value_findings(dataset, checks, training=training))
