@@ -42,7 +42,7 @@ def test_kaggles_camvid(tmp_path):
     assert data[0].labels.tolist() == LABELS
     written = prepare(ColorDataset, root, ours)
     assert written.splits == {"train": 1, "val": 1, "test": 1}
-    assert written.notes == ("Void: unlabelled, no class",)
+    assert written.notes == ("the colour of Void is read as unlabelled",)
     for split in written.splits:
         assert FolderDataset(ours, split)[0].labels.tolist() == LABELS
     assert FolderDataset(ours).classes == ("Car", "Sky", "Tree")
@@ -109,6 +109,19 @@ def test_unknown_colors_are_counted_and_named(tmp_path, capsys):
         ColorDataset.configured(unknown_colors="x")(root)
 
 
+def test_thousands_of_unknown_colors_in_bounded_time():
+    """A label map that was a JPEG once; each colour becomes the class that a search finds."""
+    colors = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)
+    table = built_in("camvid")
+    labels, unknown = table.look_up(colors, "nearest")
+    assert len(unknown) > 80_000
+    for row, column in ((0, 0), (17, 250), (299, 299)):
+        near = table.nearest(tuple(colors[row, column].tolist()))
+        distance = [np.sum((np.int32(one) - colors[row, column]) ** 2) for one in (near,)]
+        own = [one for one, label in table.by_color.items() if label == labels[row, column]]
+        assert min(np.sum((np.int32(one) - colors[row, column]) ** 2) for one in own) == distance
+
+
 def test_gray_that_is_the_index(tmp_path):
     """RGB with R = G = B = index, as some editors save a label map."""
     replicas.photograph(tmp_path / "images" / "a.jpg")
@@ -135,11 +148,14 @@ def test_without_a_table(tmp_path):
         root / "train_labels" / "0001TP_006690_L.png",
         [[CAR, (128, 64, 128), VOID], [TREE, TREE, SKY]],
     )
-    said = r"CamVid: no table says which class a colour is \(5 colours: .*, or camvid, which has"
+    said = r"CamVid: no table .* colour is \(5 colours: .*, or camvid or camvid11, which has"
     with pytest.raises(ValueError, match=said):
-        ColorDataset(root, "train")[0]
+        prepare(ColorDataset, root, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
     named = ColorDataset.configured(classes_file="camvid")(root, "train")
     assert len(named.classes) == 31
+    eleven = ColorDataset.configured(classes_file="camvid11")(root, "train")
+    assert (len(eleven.classes), eleven.classes[5], eleven[0].labels[1, 0]) == (11, "tree", 5)
     assert [named.classes[label] for label in named[0].labels[1]] == ["Tree", "Tree", "Sky"]
     assert named[0].labels[0, 2] == 255
 
@@ -186,4 +202,8 @@ def test_check_reads_colors_and_names_the_command(tmp_path, monkeypatch, capsys)
         main(["data", "check", "CamVid"])
     printed = capsys.readouterr().out
     assert "RGB label map" not in printed
-    assert printed.endswith("scaseg data prepare colors CamVid CamVid_prepared\n")
+    command = "scaseg data prepare colors CamVid CamVid_prepared"
+    assert printed.endswith(f"{command}\n")
+    with pytest.raises(SystemExit, match="1"):
+        main(["data", "check", "CamVid", "--classes-file", "camvid11"])
+    assert capsys.readouterr().out.endswith(f"{command} \\\n    --classes-file camvid11\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 import textwrap
@@ -11,7 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaseg.cli import data_fix, data_look
-from scaseg.cli.data_options import add_dataset, print_text, read_dataset
+from scaseg.cli.data_options import (
+    add_dataset,
+    add_format_options,
+    format_options,
+    print_text,
+    read_dataset,
+)
 from scaseg.cli.parser import Parser, format_command, positive
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder, not_writable
@@ -19,14 +26,6 @@ from scaseg.registry import DATASETS, GENERATED_DATASETS
 
 SHOWN = 20  # problems that `prepare` lists
 AUTO = "auto"  # the format is recognized
-# options of formats: the value's name, the help. A dataset lists those that it takes in `options`.
-FORMAT_OPTIONS = {
-    "classes_file": ("FILE", "class names, with colours where labels are colours"),
-    "uncovered": ("CLASS", "what no shape covers: background (if not given) or unlabelled"),
-    "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
-    "label_suffix": ("END", "how the names of label maps end: _mask.png"),
-    "unknown_colors": ("WHAT", "colours of no class: error, ignore or nearest (error)"),
-}
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -94,9 +93,7 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
     )
     option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
     option("--quiet", action="store_true", help="print nothing, no progress")
-    group = parser.add_argument_group("options of some formats")
-    for name, (metavar, about) in FORMAT_OPTIONS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+    add_format_options(parser)
     parser.set_defaults(run=_prepare)
 
 
@@ -131,7 +128,12 @@ def _check(options: argparse.Namespace) -> None:
         print_text(render(report, width=width, encoding=encoding, findings_only=options.quiet))
         for one in options.recognized:
             lines = textwrap.wrap(f"Recognized as {one.name}: {one.found}. To train on it:", width)
-            print_text("\n".join(["", *lines, format_command(one.command, width)]))
+            given = [
+                f"--{key.replace('_', '-')} {shlex.quote(text)}"
+                for key, text in format_options(options).items()
+            ]
+            command = " ".join([one.command, *given])
+            print_text("\n".join(["", *lines, format_command(command, width)]))
     if report.errors:
         sys.exit(1)
 
@@ -154,12 +156,10 @@ def _prepare(options: argparse.Namespace) -> None:
         options.name, source = recognized.name, [recognized.root]
         if not options.quiet:
             print_text(f"{recognized.root}: {recognized.name}, it has {recognized.found}")
-    given = {name: getattr(options, name) for name in FORMAT_OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
             written = prepare(
-                DATASETS[options.name].configured(**given),
+                DATASETS[options.name].configured(**format_options(options)),
                 source[0] if source else None,
                 destination,
                 workers=options.workers,

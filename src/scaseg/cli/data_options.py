@@ -18,6 +18,28 @@ LABEL_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index")
 DATASET_OPTIONS = (*LABEL_OPTIONS, "bands", "max_pixels")
 KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `train` calls them
 
+# options of formats: the value's name, the help. A dataset lists those that it takes in `options`.
+FORMAT_OPTIONS = {
+    "classes_file": ("FILE", "class names, with colours where labels are colours"),
+    "uncovered": ("CLASS", "what no shape covers: background (if not given) or unlabelled"),
+    "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
+    "label_suffix": ("END", "how the names of label maps end: _mask.png"),
+    "unknown_colors": ("WHAT", "colours of no class: error, ignore or nearest (error)"),
+}
+
+
+def add_format_options(parser: Parser) -> None:
+    """--classes-file, --image-suffix and the other options that some formats take."""
+    group = parser.add_argument_group("options of some formats")
+    for name, (metavar, about) in FORMAT_OPTIONS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+
+
+def format_options(options: argparse.Namespace) -> dict[str, str]:
+    """Return those options of formats that were given."""
+    given = {name: getattr(options, name) for name in FORMAT_OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
+
 
 def add_dataset(parser: Parser) -> None:
     """DIR, --name, --label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels."""
@@ -42,6 +64,7 @@ def add_dataset(parser: Parser) -> None:
     option("--bands", metavar="N", help="bands of an image, TIFF or .npy (photographs: RGB)")
     option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
     add_max_pixels(parser)
+    add_format_options(parser)
     parser.set_defaults(takes_keys=True)
 
 
@@ -67,7 +90,8 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     name = data.name
     if len(options.recognized) == 1:
         name, options.folder, _ = options.recognized[0]
-    return DATASETS[name], {name: getattr(data, name) for name in DATASET_OPTIONS}
+    dataset = DATASETS[name].configured(**format_options(options))
+    return dataset, {name: getattr(data, name) for name in DATASET_OPTIONS}
 
 
 def print_text(text: str) -> None:

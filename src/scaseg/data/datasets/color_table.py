@@ -21,6 +21,7 @@ from scaseg.io.paths import read_lines, shown
 Color = tuple[int, int, int]
 # rows of a table with these names are no classes but unlabelled
 UNLABELLED = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown"}
+BLOCK = 10_000  # unknown colours that are compared with a table at a time
 SHOWN = 3  # unknown colours that a message names
 
 _RGB = r"(\d+)\s*[,;\s]\s*(\d+)\s*[,;\s]\s*(\d+)"
@@ -104,16 +105,13 @@ class ColorTable:
         strange = known[places] != codes
         if not strange.any():
             return found, Counter()
-        distinct, inverse, counts = np.unique(
-            codes[strange], return_inverse=True, return_counts=True
-        )
-        there = [(code >> 16, code >> 8 & 255, code & 255) for code in distinct.tolist()]
-        counted = Counter(dict(zip(there, counts.tolist(), strict=True)))
+        counted = count_colors(colors[strange])
         if unknown == "error":
             raise self.unknown_colors(counted)
         if unknown == "nearest":
-            near = np.array([self.by_color[self.nearest(color)] for color in there], np.int32)
-            found[strange] = near[inverse]
+            distinct = np.array(list(counted), np.int32)
+            places = np.searchsorted(_codes(distinct), codes[strange])
+            found[strange] = self._nearest_labels(distinct)[places]
         else:
             found[strange] = IGNORE
         return found, counted
@@ -124,6 +122,16 @@ class ColorTable:
             self.by_color,
             key=lambda known: sum((a - b) ** 2 for a, b in zip(known, color, strict=True)),
         )
+
+    def _nearest_labels(self, colors: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the label of the nearest colour of the table for each, (K, 3)."""
+        known = np.array(list(self.by_color), np.int32)
+        labels = np.array(list(self.by_color.values()), np.int32)
+        near = [
+            ((part[:, None] - known) ** 2).sum(-1).argmin(1)
+            for part in np.array_split(colors, -(-len(colors) // BLOCK))  # to bound the memory
+        ]
+        return labels[np.concatenate(near)]
 
     def describe(self, unknown: Counter[Color]) -> str:
         """Name the most frequent unknown colours, each with its nearest class."""
@@ -193,7 +201,14 @@ def _color(values: Iterable[str], path: Path, line: int) -> Color:
     return red, green, blue
 
 
-def _codes(colors: NDArray[np.uint8]) -> NDArray[np.int32]:
+def count_colors(colors: NDArray[np.uint8]) -> Counter[Color]:
+    """Count the pixels of each colour, (..., 3), in the order of their numbers."""
+    distinct, counts = np.unique(_codes(colors), return_counts=True)
+    there = [(code >> 16, code >> 8 & 255, code & 255) for code in distinct.tolist()]
+    return Counter(dict(zip(there, counts.tolist(), strict=True)))
+
+
+def _codes(colors: NDArray[np.integer]) -> NDArray[np.int32]:
     wide = colors.astype(np.int32)
     return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
 
@@ -232,14 +247,28 @@ _CAMVID = """
 """
 
 
-BUILT_IN = ("voc", "camvid")
+# the 11 classes that most papers use, as SegNet put CamVid's 32 together
+_CAMVID11 = {
+    "sky": "Sky", "building": "Building Bridge Wall Tunnel Archway",
+    "pole": "Column_Pole TrafficCone", "road": "Road LaneMkgsDriv LaneMkgsNonDriv",
+    "sidewalk": "Sidewalk ParkingBlock RoadShoulder", "tree": "Tree VegetationMisc",
+    "sign": "SignSymbol Misc_Text TrafficLight", "fence": "Fence",
+    "car": "Car SUVPickupTruck Truck_Bus Train OtherMoving",
+    "pedestrian": "Pedestrian Child CartLuggagePram Animal",
+    "bicyclist": "Bicyclist MotorcycleScooter", "void": "Void",
+}  # fmt: skip
+BUILT_IN = ("voc", "camvid", "camvid11")
 VOC_SOURCE = "VOC's palette"
 
 
 def built_in(name: str) -> ColorTable:
-    """Return a table that needs no file: "voc" (255, the border, is 224 224 192) or "camvid"."""
+    """Return a table that needs no file; of "voc" the border, 255, is 224 224 192."""
     if name == "voc":
         rows = [(class_, voc_color(index)) for index, class_ in enumerate(VOC)]
         return ColorTable([*rows, ("void", voc_color(IGNORE))], VOC_SOURCE)
     words = (row.split() for row in _CAMVID.split(","))
-    return ColorTable(((n, (int(r), int(g), int(b))) for r, g, b, n in words), "CamVid's palette")
+    camvid = {class_: (int(r), int(g), int(b)) for r, g, b, class_ in words}
+    rows = list(camvid.items())
+    if name == "camvid11":
+        rows = [(group, camvid[one]) for group, ones in _CAMVID11.items() for one in ones.split()]
+    return ColorTable(rows, "CamVid's palette")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,14 +12,23 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.color_table import BUILT_IN, Color, ColorTable, built_in, read_table
+from scaseg.data.datasets.color_table import (
+    BUILT_IN,
+    Color,
+    ColorTable,
+    built_in,
+    count_colors,
+    read_table,
+)
 from scaseg.data.datasets.suffix import SuffixDataset, are_colored
 from scaseg.data.decode.image import read_colors
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
 TABLES = ("class_dict.csv", "label_colors.txt", "labelmap.txt", "classes.txt")
+TABLE = "give --classes-file a file of lines `name r g b`"
 UNKNOWN = ("error", "ignore", "nearest")
+KEPT = 100  # unknown colours of a label map that are counted: a blurred one has thousands
 SCANNED = 10  # label maps that are searched for colours where there is no table
 
 
@@ -27,7 +37,7 @@ class ColorDataset(SuffixDataset):
 
     Folders, endings and lists are those of `suffix`. Classes and colours are read from
     --classes-file (lines `name r g b` or `r g b name`, a CSV file with r, g, b in its header, or
-    "voc" or "camvid" for their own), else class_dict.csv, label_colors.txt, labelmap.txt,
+    voc, camvid or camvid11 for their own), else class_dict.csv, label_colors.txt, labelmap.txt,
     classes.txt. A class called void, unlabelled, ignore or unknown is unlabelled, and several
     colours may have one name. Without colours in the table R = G = B is the class index.
 
@@ -45,6 +55,8 @@ class ColorDataset(SuffixDataset):
         super().__init__(*arguments, **options)
         if self.table is not None and self.classes == self.table.names:
             self.palette = self.table.palette
+        if self.table is None:
+            self._require_gray()
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
@@ -91,34 +103,35 @@ class ColorDataset(SuffixDataset):
             return self._read_index(path)
         values, unknown = self.table.read_labels(path, self.unknown_colors, self.max_pixels)
         if unknown:
-            self._replaced.append(unknown)
+            self._replaced.append(Counter(dict(unknown.most_common(KEPT))))
         return self.unlabelled(values)
 
     def _read_index(self, path: Path) -> NDArray[np.int32]:
         colors = read_colors(path, max_pixels=self.max_pixels)
         if (colors != colors[..., :1]).any():
-            raise self._no_table()
+            raise UserError(shown(path), "has colours, but the table has names alone", TABLE)
         return colors[..., 0].astype(np.int32)
 
-    def _no_table(self) -> UserError:
-        """The error for colours without a table: it names those that are there."""
+    def _require_gray(self) -> None:
+        """Refuse colours without a table at once, and name those that are there."""
         counted: Counter[Color] = Counter()
         for pair in self.pairs[:SCANNED]:
-            colors = read_colors(pair.labels, max_pixels=self.max_pixels).reshape(-1, 3)
-            distinct, counts = np.unique(colors, axis=0, return_counts=True)
-            counted.update(dict(zip(map(tuple, distinct.tolist()), counts.tolist(), strict=True)))
+            with suppress(UserError):  # reading its labels will report it
+                counted += count_colors(read_colors(pair.labels, max_pixels=self.max_pixels))
+        if all(red == green == blue for red, green, blue in counted):
+            return
         some = ", ".join(" ".join(map(str, color)) for color, _ in counted.most_common(6))
         fits = [name for name in BUILT_IN if counted.keys() <= built_in(name).by_color.keys()]
         more = f", or {' or '.join(fits)}, which has these colours" if fits else ""
-        remedy = f"give --classes-file a file of lines `name r g b`{more}"
         detail = f"{len(counted)} colours: {some}" + (", ..." if len(counted) > 6 else "")
-        return UserError(shown(self.root), "no table says which class a colour is", remedy, detail)
+        what = "no table says which class a colour is"
+        raise UserError(shown(self.root), what, f"{TABLE}{more}", detail)
 
     @property
     def notes(self) -> Sequence[str]:
         found = []
         if self.table is not None and self.table.void:
-            found.append(f"{', '.join(self.table.void)}: unlabelled, no class")
+            found.append(f"the colour of {', '.join(self.table.void)} is read as unlabelled")
         if self.table is not None and self._replaced:
             became = "unlabelled" if self.unknown_colors == "ignore" else "the nearest class"
             what = self.table.describe(sum(self._replaced, Counter()))
