@@ -120,7 +120,7 @@ def test_only_the_first_faults_are_shown(tmp_path, capsys):
         main(["data", "prepare", "coco_stuff_164k", str(source), str(tmp_path / "ours")])
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert (len(lines), lines[-1]) == (21, "and 10 more")
+    assert (len(lines), lines[-1]) == (6, "and 25 more like these")
     assert f"error: {source}: 30 problems; " in printed.err
     assert (tmp_path / "ours" / "labels" / "000000000139.png").is_file()  # the others are done
 

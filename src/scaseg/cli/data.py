@@ -24,7 +24,7 @@ from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
-SHOWN = 20  # problems that `prepare` lists
+SHOWN = 5  # problems of a kind that `prepare` lists
 AUTO = "auto"  # the format is recognized
 
 
@@ -166,9 +166,13 @@ def _prepare(options: argparse.Namespace) -> None:
                 progress=progress,
             )
     except IncompleteError as error:
-        rest = len(error.problems) - SHOWN
-        more = [f"and {rest} more"] if rest > 0 else []
-        print_text("\n".join([*map(str, error.problems[:SHOWN]), *more]))
+        kinds: dict[tuple[str, str], list[UserError]] = {}
+        for problem in error.problems:
+            kinds.setdefault((problem.problem, problem.remedy), []).append(problem)
+        for alike in kinds.values():
+            rest = len(alike) - SHOWN
+            more = [f"and {rest} more like these"] if rest > 0 else []
+            print_text("\n".join([*map(str, alike[:SHOWN]), *more]))
         raise
     except OSError as error:  # a full disk, a folder that may not be written to
         if not destination.exists():
