@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 from scaseg.cli import main
+from scaseg.io.table import read_rows
 from tests.scenes import CLASSES, SMALL, write_scenes
 
 LIGHT = (*SMALL, "--device", "cpu", "--workers", "0")
@@ -222,4 +224,8 @@ def test_two_processes_train_one_model(scenes, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("best epoch") == 1
-    assert len((out / "metrics.csv").read_text().splitlines()) == 3
+    rows = read_rows(out / "metrics.csv")
+    assert len(rows) == 2
+    assert all(0 < float(row["val_loss"]) < 10 for row in rows)
+    with Image.open(out / "validation.jpg") as picture:
+        assert picture.height > 400  # the images of both processes: five of them

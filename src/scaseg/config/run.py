@@ -188,6 +188,9 @@ class TrainingConfig:
         None, "keep a running mean of the weights: 0.999", least=0, most=0.999999
     )
     validate_every: int = setting(1, "epochs between validations", least=1)
+    pictures: int = setting(
+        6, "validation images drawn with label and prediction, in validation.jpg", least=0, most=24
+    )
     checkpoint_every: int = setting(1, "epochs between saves of the training state", least=1)
     checkpoint_minutes: float | None = setting(
         15, "and minutes between saves within an epoch; 0: after every step; null: none", least=0

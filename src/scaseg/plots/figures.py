@@ -123,7 +123,11 @@ def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes = figure.add_subplot()
     epochs = [int(row["epoch"]) for row in rows]
     axes.plot(epochs, [float(row["loss"]) for row in rows], color=DARK, label="training loss")
-    axes.set(xlabel="epoch", ylabel="training loss")
+    both = [(int(row["epoch"]), float(row["val_loss"])) for row in rows if row.get("val_loss")]
+    if both:
+        style: dict[str, Any] = {"color": DARK, "linestyle": "--", "linewidth": 1}
+        axes.plot(*zip(*both, strict=True), label="validation loss", **style)
+    axes.set(xlabel="epoch", ylabel="loss")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
     axes.spines[["top"]].set_visible(False)
@@ -138,9 +142,9 @@ def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             metrics.plot(epochs, values, color=color, label=name)
         best, epoch = max(zip(values, epochs, strict=True), key=lambda pair: pair[0])
         metrics.plot(epoch, best, "o", color=BLUE)
-        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": BLUE}
+        style = {"textcoords": "offset points", "ha": "center", "color": BLUE}
         metrics.annotate(f"{best:.1f}", (epoch, best), (0, -14), **style)
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=9)
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,22 +110,41 @@ def _lookup(
     return np.array([*palette, UNLABELLED], np.uint8), index
 
 
-def add_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palette) -> Image.Image:
+def as_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
+    """Show bands (H, W, C): the first three, or one as gray; but for uint8, their usual range."""
+    image = image[..., :3] if image.shape[2] >= 3 else np.repeat(image[..., :1], 3, axis=2)
+    if image.dtype != np.uint8:
+        image = np.nan_to_num(image)
+        low, high = (np.quantile(image, share, axis=(0, 1)) for share in (0.01, 0.99))
+        image = (image - low) / np.where(high > low, high - low, 1)
+        image = (255 * image.clip(0, 1)).astype(np.uint8)
+    return np.ascontiguousarray(image)
+
+
+def add_legend(
+    picture: Image.Image,
+    areas: Mapping[str, float],
+    palette: Palette,
+    *,
+    size: int | None = None,
+    shares: bool = True,
+) -> Image.Image:
     """Add a legend below a picture: color, name and area of each class that occurs, in columns.
 
     areas: of every class, in the order of the palette. Where there are too many to be read, the
-    smallest are counted together.
+    smallest are counted together. size: of the font, in pixels (None: legible at full view).
+    shares=False: names alone.
     """
-    size = max(11, min(max(picture.size) // 45, 200))  # of the font: legible at full view
+    size = size or max(11, min(max(picture.size) // 45, 200))
     font = ImageFont.load_default(size)
     gap, line = max(4, size // 2), round(1.6 * size)
-    entries = _entries(areas, palette)
+    entries = _entries(areas, palette, shares=shares)
     column = max(round(font.getlength(text)) for _, text in entries) + 2 * size + 2 * gap
     width = max(picture.width, column + gap)
     columns = max(1, min((width - gap) // column, len(entries)))
     most = columns * max(FEWEST, picture.height // line)
     if len(entries) > most:
-        entries = _entries(areas, palette, most - 1)
+        entries = _entries(areas, palette, most - 1, shares=shares)
     rows = -(-len(entries) // columns)
 
     sheet = Image.new("RGB", (width, picture.height + rows * line + 2 * gap), PAPER)
@@ -141,18 +161,22 @@ def add_legend(picture: Image.Image, areas: Mapping[str, float], palette: Palett
 
 
 def _entries(
-    areas: Mapping[str, float], palette: Palette, most: int | None = None
+    areas: Mapping[str, float], palette: Palette, most: int | None = None, *, shares: bool = True
 ) -> list[tuple[Color | None, str]]:
     """Color and text of each line, the largest class first: at most `most`, and the rest."""
     classes = zip(areas.values(), areas, palette, strict=True)
     found = sorted(classes, key=lambda entry: entry[0], reverse=True)
     named = [entry for entry in found if entry[0] >= SMALL][:most]
     rest = [share for share, _, _ in found[len(named) :] if share > 0]
+
+    def line(name: str, share: float) -> str:
+        return f"{name}  {100 * share:.1f} %" if shares else name
+
     lines: list[tuple[Color | None, str]] = [
-        (color, f"{shorten(name, 40)}  {100 * share:.1f} %") for share, name, color in named
+        (color, line(shorten(name, 40), share)) for share, name, color in named
     ]
     if rest:
-        lines.append((None, f"{len(rest)} more  {100 * sum(rest):.1f} %"))
+        lines.append((None, line(f"{len(rest)} more", sum(rest))))
     return lines
 
 

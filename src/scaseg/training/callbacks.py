@@ -32,7 +32,7 @@ from scaseg.training.module import SegmentationModule
 from scaseg.training.run_folder import LAST, METRICS, PER_CLASS
 from scaseg.training.signals import Signals
 
-HEADER = "  epoch     loss    PPA    CAA   mIoU  images/s    time"
+HEADER = "  epoch    loss     val    PPA    CAA   mIoU images/s   time"  # val: loss of validation
 
 
 class MetricsTable(Callback):
@@ -55,6 +55,8 @@ class MetricsTable(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
             self.rows = read_rows(self.folder / METRICS)
+            for row in self.rows:
+                row.setdefault("val_loss", "")  # of a run that began before there was one
             self._class_rows = read_rows(self.folder / PER_CLASS)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -103,6 +105,7 @@ class MetricsTable(Callback):
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
             "loss": self._mean_loss(trainer),
+            "val_loss": None,
             "lr": rates[0] if len(rates) == 2 else 0.0,
             "head_lr": rates[-1],
             **dict.fromkeys(("PPA", "CAA", "mIoU")),
@@ -110,7 +113,7 @@ class MetricsTable(Callback):
             "images_per_second": round(self._images * trainer.world_size / seconds, 2),
         }
         if self._training_seconds is not None and pl_module.scores is not None:
-            row.update(pl_module.scores.summary())
+            row.update(pl_module.scores.summary(), val_loss=pl_module.validation_loss)
             names, scores = pl_module.model.config.classes, pl_module.scores
             self._class_rows += (
                 {"epoch": row["epoch"], "class": name, "accuracy": 100 * accuracy, "IoU": 100 * iou}
@@ -141,12 +144,15 @@ class MetricsTable(Callback):
 
 
 def _line(row: Row, epochs: int | None) -> str:
-    shares = [row[name] for name in ("PPA", "CAA", "mIoU")]
-    texts = [f"{'-' if one is None or one != one else f'{one:.1f}':>7}" for one in shares]
+    def text(name: str, width: int, digits: int) -> str:
+        value = row[name]
+        return f"{'-' if value is None or value != value else f'{value:.{digits}f}':>{width}}"
+
+    shares = "".join(text(name, 7, 1) for name in ("PPA", "CAA", "mIoU"))
     minutes, seconds = divmod(round(row["seconds"]), 60)
     return (
-        f"{row['epoch']:>3}/{epochs:<3}  {row['loss']:7.4f}{''.join(texts)}  "
-        f"{row['images_per_second']:8.1f}  {minutes:>3}:{seconds:02}"
+        f"{row['epoch']:>3}/{epochs:<3}{text('loss', 8, 4)}{text('val_loss', 8, 4)}{shares}"
+        f"{text('images_per_second', 9, 1)}{minutes:>4}:{seconds:02}"
     )
 
 

@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, LightningModule, Trainer
 
+Item = TypeVar("Item")
 PERIOD = 0.5  # seconds between checks
 GRACE = 30  # seconds that the first process may take to end
 
@@ -33,13 +34,13 @@ def all_reduce_max(trainer: Trainer, *numbers: int) -> list[int]:
     return [int(number) for number in tensor.tolist()]
 
 
-def all_gather_names(trainer: Trainer, names: list[str]) -> list[str]:
-    """Return the names of all processes; all must call at the same point."""
+def all_gather(trainer: Trainer, items: list[Item]) -> list[Item]:
+    """Return the items of all processes; all must call at the same point."""
     if trainer.world_size == 1:
-        return names
-    found: list[list[str]] = [[] for _ in range(trainer.world_size)]
-    torch.distributed.all_gather_object(found, names)
-    return [name for names in found for name in names]
+        return items
+    found: list[list[Item]] = [[] for _ in range(trainer.world_size)]
+    torch.distributed.all_gather_object(found, items)
+    return [item for items in found for item in items]
 
 
 class SharedError(ArithmeticError):

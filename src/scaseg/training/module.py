@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from scaseg.config.run import TrainingConfig
 from scaseg.data.loading import EvaluationExample
-from scaseg.data.sample import Batch
+from scaseg.data.sample import IGNORE, Batch
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.segmenter import Segmenter, enlarge
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.build import build_loss, build_optimizer
-from scaseg.training.distributed import SharedError, all_gather_names, all_reduce_max
+from scaseg.training.distributed import SharedError, all_gather, all_reduce_max
 
 
 def poly_factor(step: int, steps: int, *, power: float, warmup: int = 0) -> float:
@@ -68,6 +69,8 @@ class SegmentationModule(LightningModule):
         self.register_buffer("class_weights", weights, persistent=False)
         self.confusion = ConfusionMatrix(len(model.config.classes))
         self.scores: Scores | None = None  # of the last validation
+        self.validation_loss = math.nan  # mean over its images
+        self._validation_losses: list[Tensor] = []
         self.skipped = 0  # batches, in the whole run
         self.is_skipping = False  # the current batch
         self._batches_in_step = self._skipped_in_step = 0
@@ -140,7 +143,7 @@ class SegmentationModule(LightningModule):
 
     def _stop_or_skip(self, names: list[str]) -> None:
         """Count a batch whose loss is not finite; raise where that is one too many."""
-        images = ", ".join(all_gather_names(self.trainer, names))
+        images = ", ".join(all_gather(self.trainer, names))
         self.skipped += 1
         most = self.config.most_skips
         if self.skipped > most:
@@ -175,15 +178,29 @@ class SegmentationModule(LightningModule):
             return batch._replace(images=images, labels=batch.labels.to(device, non_blocking=True))
         return super().transfer_batch_to_device(batch, device, index)
 
+    @property
+    def _is_fitting(self) -> bool:
+        """Whether this is a training, and no evaluation alone."""
+        return self.trainer.state.fn == TrainerFn.FITTING
+
     def on_validation_epoch_start(self) -> None:
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
+        self._validation_losses = []
         # images of many sizes: cuDNN would search for the fastest algorithm for each of them
         self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
 
-    def validation_step(self, example: EvaluationExample, batch_idx: int) -> None:
+    def validation_step(self, example: EvaluationExample, batch_idx: int) -> Tensor:
+        """Count the predicted classes (H, W), and return them for callbacks."""
         probabilities = predict_scores(self.model, example.image, self.tta)
+        predicted = probabilities.argmax(0)
         with located(example.name):
-            self.confusion.update(probabilities.argmax(0), example.labels)
+            self.confusion.update(predicted, example.labels)
+        if self._is_fitting and bool((example.labels != IGNORE).any()):
+            # losses take scores, and the softmax of log p is p; in place: p is not needed any more
+            scores = probabilities.clamp_(min=torch.finfo(probabilities.dtype).tiny).log_()
+            loss = self.loss(scores.unsqueeze(0), example.labels.unsqueeze(0), self.class_weights)
+            self._validation_losses.append(loss)
+        return predicted
 
     def on_validation_epoch_end(self) -> None:
         """Add up the counts of all processes: whole numbers, so the sum is exact."""
@@ -193,7 +210,13 @@ class SegmentationModule(LightningModule):
             self.confusion.counts = counts.cpu()
         torch.backends.cudnn.benchmark = self._benchmark
         self.scores = self.confusion.scores()
-        for name, value in self.scores.summary().items():
+        summary = self.scores.summary()
+        if self._is_fitting:
+            own = [float(loss) for loss in self._validation_losses]
+            losses = all_gather(self.trainer, own)
+            self.validation_loss = math.fsum(losses) / len(losses) if losses else math.nan
+            summary = {"loss": self.validation_loss, **summary}
+        for name, value in summary.items():
             self.log(f"val/{name}", value, rank_zero_only=False)
 
     def configure_optimizers(self) -> Any:

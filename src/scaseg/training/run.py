@@ -44,6 +44,7 @@ from scaseg.training.data import (
 )
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule, poly_factor
+from scaseg.training.pictures import ValidationPictures
 from scaseg.training.run_folder import (
     CURVE,
     LAST,
@@ -295,6 +296,9 @@ def _train(
     best = BestCheckpoint(folder, ema) if data.val is not None and folder is not None else None
     # the order matters: the row of an epoch is written before the state is saved
     callbacks: list[Callback] = [one for one in (table, ema, best) if one is not None]
+    if data.val is not None and folder is not None and training.pictures:
+        options = {"images": len(data.val), "count": training.pictures}
+        callbacks.append(ValidationPictures(folder, **options))
     if data.val is not None and training.early_stop is not None:
         # not at the end of the training epoch: the state that is saved there must know of it
         patience = training.early_stop
