@@ -155,6 +155,25 @@ def inverse_class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
     return tuple(total / (present * count) if count else 0.0 for count in pixels)
 
 
+def class_weights(
+    kind: str, pixels: Sequence[int], clamp: tuple[float, float] | None = None
+) -> tuple[float, ...] | None:
+    """The weight of each class in the loss: "paper" or "inverse", clamped; None: all the same.
+
+    Training uses these, and `scaseg data check` shows them.
+
+    >>> class_weights("paper", [600, 300, 90, 9, 1, 0], (1.0, 4.0))
+    (1.0, 1.0, 2.0, 4.0, 4.0, 0.0)
+    """
+    if kind == "none":
+        return None
+    found = inverse_class_weights(pixels) if kind == "inverse" else paper_class_weights(pixels)[0]
+    if clamp is None:
+        return found
+    low, high = clamp
+    return tuple(min(max(weight, low), high) if weight else 0.0 for weight in found)
+
+
 def _total(pixels: Sequence[int]) -> int:
     if any(count < 0 for count in pixels):
         raise UserError("pixels", f"a negative count ({min(pixels)})", "count labelled pixels")

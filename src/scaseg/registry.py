@@ -6,8 +6,9 @@ is first asked for, so listing names costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from scaseg.errors import UserError
@@ -97,3 +98,18 @@ DATASETS = Registry(
 )
 # drawn by code, so they have no folder and no files
 GENERATED_DATASETS = frozenset({"context_scenes_global", "context_scenes_selective"})
+
+
+def options_of(context: str) -> list[str]:
+    """The options of a context: everything after in_channels and out_channels."""
+    return list(signature(CONTEXTS[context]).parameters)[2:]
+
+
+def require_taken(options: Iterable[str], contexts: Sequence[str], prefix: str = "") -> None:
+    """Refuse options that other contexts take, and none of these does."""
+    for name in options:
+        takers = [context for context in CONTEXTS if name in options_of(context)]
+        # an unknown context or option is refused elsewhere, with what is known
+        if takers and set(contexts) <= CONTEXTS.keys() - set(takers):
+            problem = f"has no effect: {', '.join(contexts)} does not take it"
+            raise UserError(f"{prefix}{name}", problem, f"it is for {', '.join(takers)}")

@@ -3,10 +3,13 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from scaseg.cli import main
+from scaseg.config.recipe import load_recipe
+from scaseg.losses import class_weights
 from scaseg.progress import progress_bar
 from tests.data.validation.test_check import label_map
 from tests.data.validation.test_check import root as root  # a clean data set
@@ -94,7 +97,7 @@ def test_values_are_renamed(root, text, capsys):
     data("check", root, "--data.label_map", text, "--json")  # as the advice says it
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
     assert exit_code("check", root, "--training.lr", "1") == 2
-    assert "--training.lr: not an option of this command" in capsys.readouterr().err
+    assert "--training.lr: has no effect in this command" in capsys.readouterr().err
     data("check", root, "--label-map", "{255: 2, 0: 1}", "--reduce-zero-label", "--json")
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
 
@@ -202,3 +205,28 @@ def test_real_data(capsys):
     assert report["weights"] == [1, 1, 1, 2, 2, 1, 4, 1]
     [twins] = report["warnings"]  # the data set has three photographs twice, labelled anew
     assert twins["places"][0] == {"place": "images/6000318.jpg", "detail": "6000068.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "weights", "said"),
+    [
+        ("own_folder", (1, 1, 16), "the paper's, clamped to 1 to 16, as in the recipe own_folder"),
+        ("sift_flow", (1, 1, 32), "the paper's, as in the recipe sift_flow"),
+        ("outdoor", (1, 1, 1), "all the same, as in the recipe outdoor"),
+    ],
+)
+def test_the_weights_shown_are_those_of_training(tmp_path, capsys, recipe, weights, said):
+    labels = np.zeros((400, 400), np.uint8)
+    labels[:200], labels[0, :4] = 1, 2
+    for name, pixels in (("images", np.stack([labels] * 3, -1)), ("labels", labels)):
+        (tmp_path / name).mkdir()
+        Image.fromarray(pixels).save(tmp_path / name / "a.png")
+    given = [] if recipe == "own_folder" else ["--recipe", recipe]
+    data("check", tmp_path, "--json", *given)
+    shown = json.loads(capsys.readouterr().out)
+    training = load_recipe(recipe).training
+    used = class_weights(training.class_weights, shown["pixels"], training.class_weight_range)
+    assert tuple(shown["weights"]) == (used or (1, 1, 1)) == weights
+    assert shown["weighting"] == said
+    data("check", tmp_path, *given)
+    assert f"Weights: {said}." in " ".join(capsys.readouterr().out.split())

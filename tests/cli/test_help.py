@@ -41,7 +41,7 @@ def test_the_example_can_be_pasted(words, columns, monkeypatch, capsys):
     assert tuple(arguments[: len(words)]) == words
     rest, keys = split_keys(arguments)
     options = build_parser().parse_args(rest)  # raises, where it does not fit
-    check_keys(keys, allowed=getattr(options, "takes_keys", False))
+    check_keys(keys, getattr(options, "reads_keys", ()))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=named)

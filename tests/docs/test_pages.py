@@ -45,7 +45,7 @@ def refused(arguments):
     try:
         rest, keys = split_keys(arguments)
         options = build_parser().parse_args(rest)
-        check_keys(keys, allowed=getattr(options, "takes_keys", False))
+        check_keys(keys, getattr(options, "reads_keys", ()))
     except SystemExit as stop:  # --help, --version
         return stop.code or None
     except UserError as error:

@@ -92,11 +92,10 @@ BAD = cases(
     ("a folder", ("train", "data", "--out", "out"), "data: a folder; give a recipe in YAML"),
     ("a device", ("train", "/dev/zero", "--out", "out"), "/dev/zero: no such file; give a recipe"),
     ("a photograph", ("train", "photo.png", "--out", "out"), "photo.png: cannot be read"),
-    options("hidden 1e12", "hidden: 1000000000000", "give a whole number from 1 to 1048576"),
-    options("hidden 1e6", "hidden: 1000000", "the network would take 7.276 TiB, but"),
+    options("hidden 1e12", "hidden: 1000000000000", "give a whole number from 1 to 16384"),
     options("layers 1e9", "layers: 1000000000", "give a whole number from 0 to 1000"),
-    options("layers 1000", "layers: 1000, hidden: 100000", "the network would take 36.34 TiB"),
-    options("pairs 1e9", "pair_channels: 1000000000", "give a whole number from 1 to 1048576"),
+    options("layers 1000", "layers: 1000, hidden: 16384", "the network would take 999 GiB"),
+    options("pairs 1e6", "pair_channels: 1048576", "pair_channels: 1048576; give a whole number"),
     options(
         "an unknown option", "class_path: os.system", "context_options.class_path: unknown key"
     ),

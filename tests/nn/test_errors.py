@@ -9,7 +9,7 @@ from scaseg.nn import context as module
 from scaseg.nn.contexts.baselines import NoContext
 from scaseg.nn.contexts.dot import DotContext
 
-WHOLE = "give a whole number from 1 to 1048576"
+WHOLE = "give a whole number from 1 to 16384"
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ WHOLE = "give a whole number from 1 to 1048576"
         ({"backend": "fast"}, "backend: 'fast'; give one of auto, dense, linear"),
         ({"layers": -1}, "layers: -1; give a whole number from 0 to 1000"),
         ({"hidden": 0}, f"hidden: 0; {WHOLE}"),
-        ({"pair_channels": 0}, f"pair_channels: 0; {WHOLE}"),
+        ({"pair_channels": 2**20}, "pair_channels: 1048576; give a whole number from 1 to 1024"),
         ({"pair_channels": 2, "activation": "identity"}, "pair_channels: 2 with .* an identity"),
         ({"score_bound": 0.0}, "score_bound: 0 makes all scores equal; give more, or None"),
         ({"score_bound": "a"}, "score_bound: 'a'; give a number from 0 to 1000, or None"),

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rest, keys = split_keys(sys.argv[1:] if arguments is None else arguments)
         options = build_parser(next(iter(rest), None)).parse_args(rest)
         if keys:
-            check_keys(keys, allowed=getattr(options, "takes_keys", False))
+            check_keys(keys, getattr(options, "reads_keys", ()))
         options.config_keys = keys
         options.run(options)
     except UserError as error:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive, whole
-from scaseg.cli.settings import add_settings, read_overrides, read_run
+from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run
+from scaseg.config.keys import COMPARED
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder
 
@@ -51,7 +52,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--time-limit", type=_seconds, metavar="SECONDS", help=about)
     about = "of finished runs: the final models, training states too, or rows alone (models)"
     option("--keep", choices=("models", "all", "nothing"), default="models", help=about)
-    parser.set_defaults(run=_compare)
+    parser.set_defaults(run=_compare, reads_keys=COMPARED)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -64,7 +65,8 @@ def _compare(options: argparse.Namespace) -> None:
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
     if options.folds is not None:
         options.config_keys = {"data.folds": str(options.folds), **options.config_keys}
-    read_run(options, options.recipe)  # refused before Lightning is imported
+    names = [name.partition(":")[0] for name in contexts]
+    read_run(options, options.recipe, KEYS, names)  # refused before Lightning is imported
 
     from scaseg.comparison.compare import compare
     from scaseg.comparison.tables import TABLE

@@ -20,7 +20,7 @@ from scaseg.cli.data_options import (
     read_dataset,
 )
 from scaseg.cli.parser import Parser, format_command, positive
-from scaseg.errors import UserError, WorkError
+from scaseg.errors import UserError, WorkError, located
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
@@ -66,10 +66,12 @@ def _add_check(add: Callable[..., Parser]) -> None:
     )
     add_dataset(parser)
     option = parser.add_argument
+    about = "the recipe that you will train with, whose class weights are shown (own_folder)"
+    option("--recipe", metavar="RECIPE", help=about)
     option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
     option("--json", action="store_true", help="print JSON and nothing else")
     option("--quiet", action="store_true", help="print problems and nothing else, no progress")
-    parser.set_defaults(run=_check, takes_keys=True)
+    parser.set_defaults(run=_check)
 
 
 def _add_prepare(add: Callable[..., Parser]) -> None:
@@ -110,14 +112,24 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    from scaseg.config.recipe import USUAL, load_recipe
     from scaseg.data.validation.check import check_data
-    from scaseg.data.validation.report import render
+    from scaseg.data.validation.report import Weighting, render
     from scaseg.progress import progress_bar
 
+    with located("--recipe"):
+        recipe = options.recipe or USUAL
+        training = load_recipe(recipe).training
+    clamp = training.class_weight_range
     dataset, settings = read_dataset(options)
     with progress_bar("reading", shown=not options.quiet and not options.json) as progress:
         report = check_data(
-            dataset, options.folder, workers=options.workers, progress=progress, **settings
+            dataset,
+            options.folder,
+            weighting=Weighting(training.class_weights, clamp, recipe),
+            workers=options.workers,
+            progress=progress,
+            **settings,
         )
     if options.json:
         found = [one._asdict() | {"root": str(one.root)} for one in options.recognized]

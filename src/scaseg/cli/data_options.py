@@ -65,11 +65,11 @@ def add_dataset(parser: Parser) -> None:
     option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
     add_max_pixels(parser)
     add_format_options(parser)
-    parser.set_defaults(takes_keys=True)
+    parser.set_defaults(reads_keys=tuple(KEYS.values()))  # as the report's advice names them
 
 
 def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """Return the class of the dataset and its options; UserError names what is no option.
+    """Return the class of the dataset and its options.
 
     Without --name the format is recognized: `options.recognized` is a list of what fits a folder
     that is not in our own form, and `options.folder` where the only one of them lies.
@@ -77,10 +77,6 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from scaseg.config.recipe import load_recipe
     from scaseg.data.datasets.recognition import recognize
 
-    for key in options.config_keys:  # as the report's advice names the options
-        if key not in KEYS.values():
-            known = ", ".join(f"--{known}" for known in KEYS.values())
-            raise UserError(f"--{key}", "not an option of this command", f"give {known}")
     overrides = read_overrides(options, KEYS)
     with typed_options(options, KEYS):
         data = load_recipe(None, overrides).data

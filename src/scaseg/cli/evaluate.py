@@ -16,6 +16,8 @@ from scaseg.cli.options import (
     read_tta,
 )
 from scaseg.cli.parser import Parser
+from scaseg.cli.settings import read_overrides
+from scaseg.config.keys import EVALUATED
 from scaseg.errors import UserError
 from scaseg.io.model_folder import BUILTIN
 from scaseg.io.paths import check_folder
@@ -42,14 +44,12 @@ def add_command(add: Callable[..., Parser]) -> None:
     add_max_pixels(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     group = parser.add_argument_group("test-time augmentation: the mean over scales and flips")
-    group.add_argument(
-        "--scales", type=_scales, default=(1.0,), metavar="X,X,...", help="such as 0.75,1,1.25"
-    )
+    group.add_argument("--scales", type=_scales, metavar="X,X,...", help="such as 0.75,1,1.25 (1)")
     group.add_argument("--flip", action="store_true", help="flipped too")
     group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
     add_windows(group)
     add_machine(parser)
-    parser.set_defaults(run=_evaluate, takes_keys=True)
+    parser.set_defaults(run=_evaluate, reads_keys=EVALUATED)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -59,19 +59,17 @@ def _evaluate(options: argparse.Namespace) -> None:
     if folder.parent == BUILTIN and options.data is None and "data.root" not in options.config_keys:
         raise UserError("--data", "nothing", "give data with the classes of the built-in model")
     test_time = read_tta(options)
-    overrides = {MACHINE_KEYS[name]: getattr(options, name) for name in MACHINE_KEYS}
-    overrides["data.max_pixels"] = options.max_pixels
-    given = {key: str(value) for key, value in overrides.items() if value is not None}
+    keys = {"data": "data.root", "max_pixels": "data.max_pixels", **MACHINE_KEYS}
+    overrides = read_overrides(options, keys)
 
     from scaseg.training.distributed import is_rank_zero
     from scaseg.training.evaluation import evaluate
 
     result = evaluate(
         options.model,
-        options.data,
         split=options.split,
         tta=test_time,
-        overrides=given | options.config_keys,
+        overrides=overrides,
         out=options.out,
         quiet=options.quiet or options.json,
     )

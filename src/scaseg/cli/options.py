@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.parser import Parser, positive
-from scaseg.errors import as_options, located
+from scaseg.errors import UserError, as_options, located
 from scaseg.io.model_folder import USUAL, find_model
 from scaseg.system import DEVICES, PRECISIONS, choose_device
 
@@ -83,7 +83,9 @@ def read_tta(options: argparse.Namespace) -> TestTimeAugmentation:
     """Read --tta, --scales, --flip and the options of windows."""
     from scaseg.inference.tta import SCALES, TestTimeAugmentation
 
-    scales = SCALES if options.tta else options.scales
+    if options.tta and options.scales is not None:
+        raise UserError("--scales", "--tta has its own", "give one of the two")
+    scales = SCALES if options.tta else options.scales or (1.0,)
     windows = (options.window, options.overlap, options.context_scope)
     with as_options():
         return TestTimeAugmentation(scales, options.flip or options.tta, *windows)

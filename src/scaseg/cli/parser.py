@@ -88,10 +88,10 @@ class Parser(argparse.ArgumentParser):
             return "a training starts from a model's backbone by --backbone-weights outdoor"
         hyphenated = option.replace("_", "-")
         near = hyphenated if hyphenated in known else None
-        if near is None and self.get_default("takes_keys"):
+        if near is None and (read := self.get_default("reads_keys")):
             from scaseg.cli.settings import key_ending
 
-            key = key_ending(option.lstrip("-").replace("-", "_"))  # --training.ema for --ema
+            key = key_ending(option.lstrip("-").replace("-", "_"), read)  # --training.ema for --ema
             near = key and f"--{key}"
         near = near or nearest(option, known)
         if near is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from scaseg.cli.options import MACHINE_KEYS, add_machine, add_max_pixels
 from scaseg.cli.parser import Parser
+from scaseg.config.keys import SECTIONS, is_read, require_read
 from scaseg.errors import UserError, nearest
 from scaseg.registry import BACKBONES, CONTEXTS, HEADS
 
@@ -47,12 +48,16 @@ def add_settings(parser: Parser) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
     add_max_pixels(group)
     add_machine(parser)
-    parser.set_defaults(takes_keys=True)
+    parser.set_defaults(reads_keys=SECTIONS)
 
 
 def read_overrides(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -> dict[str, str]:
     """The settings that were given, {key of a recipe: text}; keys: {option: key}."""
     given = {key: getattr(options, name) for name, key in keys.items()}
+    for name, key in keys.items():
+        if given[key] is not None and key in options.config_keys:
+            problem = f"--{name.replace('_', '-')} says it too"
+            raise UserError(f"--{key}", problem, "give one of the two")
     return {key: str(one) for key, one in given.items() if one is not None} | options.config_keys
 
 
@@ -71,13 +76,23 @@ def typed_options(options: argparse.Namespace, keys: Mapping[str, str] = KEYS) -
 
 
 def read_run(
-    options: argparse.Namespace, recipe: str | Path | None, keys: Mapping[str, str] = KEYS
+    options: argparse.Namespace,
+    recipe: str | Path | None,
+    keys: Mapping[str, str] = KEYS,
+    contexts: Sequence[str] | None = None,
 ) -> RunConfig:
-    """Read a recipe (None: the usual one) with the options and keys of the command line over it."""
+    """Read a recipe (None: the usual one) with the options and keys of the command line over it.
+
+    contexts: those that are compared.
+    """
+    from scaseg.config.effect import require_effect
     from scaseg.config.recipe import USUAL, load_recipe
 
     with typed_options(options, keys):
-        run = load_recipe(USUAL if recipe is None else recipe, read_overrides(options, keys))
+        overrides = read_overrides(options, keys)
+        run = load_recipe(USUAL if recipe is None else recipe, overrides)
+        if run.model.start_from is None:  # else its architecture is another model's
+            require_effect(run, overrides, contexts)
     if run.data.root is None and not run.data.is_generated:
         raise UserError("--data", "nothing", "say where the photographs and labels are")
     return run
@@ -111,10 +126,10 @@ def split_keys(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return rest, keys
 
 
-def check_keys(keys: Iterable[str], *, allowed: bool = True) -> None:
-    """Refuse a key that no recipe has, or any where the command takes none."""
+def check_keys(keys: Iterable[str], read: Sequence[str]) -> None:
+    """Refuse a key that no recipe has, or that the command does not read."""
     for key in keys:
-        if not allowed:
+        if not read:
             raise UserError(f"--{key}", "this command has no such option", "see scaseg --help")
         parts = key.split(".")
         # below a mapping of options anything may stand: --model.context_options.pair_channels
@@ -122,15 +137,17 @@ def check_keys(keys: Iterable[str], *, allowed: bool = True) -> None:
             near = key_ending(parts[-1]) or nearest(key, recipe_keys())
             advice = "scaseg train --keys lists all" if near is None else f"did you mean --{near}?"
             raise UserError(f"--{key}", "unknown key", advice)
+    require_read(keys, read)
 
 
-def key_ending(name: str) -> str | None:
-    """Find the key whose last part is `name`.
+def key_ending(name: str, read: Sequence[str] = SECTIONS) -> str | None:
+    """Find the key whose last part is `name`, among those that a command reads.
 
     >>> key_ending("ema")
     'training.ema'
     """
-    return next((key for key in recipe_keys() if key.rpartition(".")[2] == name), None)
+    ending = (key for key in recipe_keys() if key.rpartition(".")[2] == name)
+    return next((key for key in ending if is_read(key, read)), None)
 
 
 def recipe_keys() -> list[str]:

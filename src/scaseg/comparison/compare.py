@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaseg.comparison.jobs import Job, make_jobs
+from scaseg.comparison.jobs import Job, make_jobs, parse_variant
 from scaseg.comparison.queue import Queue
 from scaseg.comparison.results import RESULTS, Results
 from scaseg.comparison.statistics import Summary, summarize, values_of
 from scaseg.comparison.tables import to_row, write_tables
 from scaseg.comparison.worker import evaluate_model
+from scaseg.config.effect import require_effect
+from scaseg.config.keys import COMPARED, require_read
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.datasets.base import PairedDataset
@@ -81,6 +83,8 @@ def compare(
     notes = [USUAL_NOTE] if run is None else []
     if not isinstance(run, RunConfig):
         run = load_recipe(USUAL if run is None else run, overrides)
+        require_read(overrides or (), COMPARED)
+        require_effect(run, overrides or (), [parse_variant(one).context for one in contexts])
     elif overrides:
         raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
     if run.model.start_from is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from scaseg.config.reading import parse
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.registry import CONTEXTS
+from scaseg.registry import CONTEXTS, require_taken
 
 
 class Variant(NamedTuple):
@@ -77,7 +77,8 @@ def parse_variant(text: str) -> Variant:
 def make_jobs(run: RunConfig, variants: Sequence[str], seeds: int) -> list[Job]:
     """All jobs, ordered so that pairs are complete early; all folds, or the one the run names."""
     for variant in variants:
-        parse_variant(variant)
+        context, options = parse_variant(variant)
+        require_taken(options, [context], f"--contexts: {variant}: ")
     if len(set(variants)) < len(variants):
         raise UserError("--contexts", " ".join(variants), "give each once")
     folds: list[int | None] = [run.data.fold]

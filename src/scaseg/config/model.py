@@ -21,7 +21,7 @@ MOST_CLASSES = 2**16 - 1
 MOST_BYTES = 1 << 24  # of a config: thousands of classes with their colours take a megabyte
 # what an image may hold; bands of any but the first are read as float32
 DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32", "float64")
-LARGEST_PIXEL = 1e10  # of mean and std; float32 must be able to divide by it
+LARGEST_PIXEL = 1e12  # of mean and std; float32 must be able to divide by it
 UNSHOWN = ("Cc", "Cs", "Zl", "Zp")  # Unicode's control characters, surrogates, ends of lines
 
 

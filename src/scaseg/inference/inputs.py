@@ -13,9 +13,9 @@ from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from scaseg.data.datasets.layout import dataset_folders, subfolders
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
-from scaseg.io.ownership import dataset_folders, subfolders
 from scaseg.io.paths import shown
 
 

@@ -19,12 +19,12 @@ from scaseg import system
 from scaseg.config.model import ModelConfig, read_config
 from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
 from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.destination import check_destination
 from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.inputs import InputFile, Inputs
 from scaseg.inference.outputs import LABELS, Outputs, Provenance
 from scaseg.inference.segmentation import Segmentation
 from scaseg.io.model_folder import find_model, model_notes
-from scaseg.io.ownership import check_destination
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision
 

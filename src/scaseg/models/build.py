@@ -19,7 +19,7 @@ from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.build import build_context
-from scaseg.registry import BACKBONES, CONTEXTS, HEADS
+from scaseg.registry import BACKBONES, CONTEXTS, HEADS, require_taken
 from scaseg.system import available_memory, in_words
 
 
@@ -52,6 +52,7 @@ def create_model(
             raise UserError("classes", f"{classes}", f"label maps have room for {MOST_CLASSES}")
         classes = [f"class {index}" for index in range(classes)]
     kind = BACKBONES.choose(backbone)
+    require_taken(context_options, [context], "context_options.")
     config = ModelConfig(
         classes=tuple(classes),
         backbone=backbone,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from inspect import signature
 from typing import Any
 
 from torch import nn
 
 from scaseg.errors import UserError
-from scaseg.registry import CONTEXTS
+from scaseg.registry import CONTEXTS, options_of
 
 
 def build_context(
@@ -20,9 +19,7 @@ def build_context(
     One recipe serves a comparison of contexts: its options concern some of them. `classes` is no
     option: a context that has such a parameter gets this number.
     """
-    names = {  # of the options: everything after in_channels and out_channels
-        context: list(signature(kind).parameters)[2:] for context, kind in CONTEXTS.items()
-    }
+    names = {context: options_of(context) for context in CONTEXTS}
     known = dict.fromkeys(one for own in names.values() for one in own if one != "classes")
     for one in options or {}:
         if one not in known:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
-from scaseg.ops.checks import LARGEST_BOUND, check_number, check_whole_number
+from scaseg.ops.checks import LARGEST_BOUND, MOST_PAIRS, check_number, check_whole_number
 
 # Smooth activations get scores within this bound: 32 virtual targets then do in float32,
 # whatever the image, and a source can still outweigh another one 10,000 times.
@@ -59,7 +59,7 @@ class DependencyPredictor(nn.Module):
         check_whole_number("in_channels", in_channels, 1)
         check_whole_number("layers", layers, 0, MOST_LAYERS)
         check_whole_number("hidden", hidden, 1)
-        check_whole_number("pair_channels", pair_channels, 1)
+        check_whole_number("pair_channels", pair_channels, 1, MOST_PAIRS)
         if score_bound is not None:
             check_number("score_bound", score_bound, 0, LARGEST_BOUND)
             if score_bound == 0:

@@ -11,8 +11,9 @@ from scaseg.errors import UserError
 
 # A promise so wide that the interpolation would need thousands of nodes is not worth having.
 LARGEST_BOUND = 1000.0
-# Of channels: a network from somebody else's file must not ask for more than can be counted.
-MOST = 2**20
+# Of channels: more cannot be meant, and would take minutes to build, or all of the memory.
+MOST = 2**14
+MOST_PAIRS = 2**10  # of pair channels: 4 to 32 are usual, and every neuron pays for each
 MAY_BE_EMPTY = ("B", "target", "M")
 
 

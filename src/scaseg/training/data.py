@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from scaseg.config.reading import read
-from scaseg.config.run import DataConfig, MachineConfig, RunConfig, TrainingConfig
+from scaseg.config.run import DataConfig, MachineConfig, RunConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.own import CHECKED, OwnDataset
 from scaseg.data.decode.bands import band_header
@@ -39,7 +39,6 @@ from scaseg.data.validation.check import (
     require_valid,
 )
 from scaseg.errors import UserError
-from scaseg.losses import inverse_class_weights, paper_class_weights
 from scaseg.progress import Progress, progress_bar
 from scaseg.system import available_memory, usable_cores
 from scaseg.training.run_folder import PIXELS
@@ -171,22 +170,6 @@ def _validate(
             test = build_dataset(replace(config, classes=None), "test")
     assert test is None or isinstance(test, PairedDataset)
     return require_valid(parts, test=test, progress=progress, notify=notify)
-
-
-def class_weights(
-    config: TrainingConfig, pixels: tuple[int, ...] | None
-) -> tuple[float, ...] | None:
-    """Return the weight of each class in the loss; None: all the same."""
-    if config.class_weights == "none" or pixels is None:
-        return None
-    if config.class_weights == "inverse":
-        weights = inverse_class_weights(pixels)
-    else:
-        weights = paper_class_weights(pixels).weights
-    if config.class_weight_range is not None:
-        low, high = config.class_weight_range
-        weights = tuple(min(max(weight, low), high) if weight else 0.0 for weight in weights)
-    return weights
 
 
 def _class_pixels(

@@ -12,17 +12,19 @@ from typing import Any, Literal
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import LambdaCallback
 
+from scaseg.config.keys import EVALUATED, require_read
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.own import OwnDataset
+from scaseg.data.destination import check_destination
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Notify, Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import find_model, model_notes
-from scaseg.io.ownership import check_destination, check_replaceable
+from scaseg.io.ownership import check_replaceable
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
 from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
@@ -84,6 +86,7 @@ def evaluate(
     With several devices, every process returns the same numbers as one process would.
     """
     notes: list[str] = []
+    require_read(overrides or (), EVALUATED)
     if out is not None and is_rank_zero():
         check_destination("--out", out)
         with located("--out"):

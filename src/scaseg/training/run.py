@@ -13,6 +13,7 @@ from typing import Any
 from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EarlyStopping
 
+from scaseg.config.effect import require_effect
 from scaseg.config.model import read_config
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
@@ -26,6 +27,7 @@ from scaseg.io.atomic import write_json, write_text
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import BEST, CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows
+from scaseg.losses import class_weights
 from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.pretrained import read_weights
@@ -34,14 +36,7 @@ from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
-from scaseg.training.data import (
-    Given,
-    cached,
-    class_weights,
-    evaluation_loader,
-    open_data,
-    training_loader,
-)
+from scaseg.training.data import Given, cached, evaluation_loader, open_data, training_loader
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.pictures import ValidationPictures
@@ -158,6 +153,7 @@ def train(
         run = replace(run, model=replace(run.model, start_from=str(start_from)))
     if not resume:
         run = adopt_architecture(run, set(overrides), folder)
+        require_effect(run, overrides)
     elif folder is not None and run.model.start_from is not None:  # it is resolved there
         run = replace(run, model=load_recipe(folder / RECIPE).model)
     run, given = _given(run, data, val, classes)
@@ -243,6 +239,10 @@ def _train(
     # class pixels that were counted before, or by the first process
     before_run = resume if is_rank_zero() else folder
     data = open_data(run, before_run, given=given, quiet=quiet, notify=log)
+    processes = run.machine.devices * run.machine.nodes
+    if len(data.train) < processes:  # some would train on what others do, and count it twice
+        problem = f"{processes} processes for {len(data.train)} training images"
+        raise UserError("--devices", problem, f"give {len(data.train)} at most, or more images")
     if data.train.root is not None:  # the run may be resumed from another working folder
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     if start is not None:
@@ -262,7 +262,10 @@ def _train(
         augmented(data.train)[0, 0]  # what it does wrong shows at the start
     if training.calibrate and fresh_head:
         calibrate_head(model, augmented(data.train), device)
-    weights = class_weights(training, data.pixels)
+    weights = None
+    if data.pixels is not None:
+        clamp = training.class_weight_range
+        weights = class_weights(training.class_weights, data.pixels, clamp)
     # statistics of small batches are poor: those of a pretrained backbone are kept
     pretrained = start is not None or run.model.backbone_weights is not None
     norms = training.batch_norm == "frozen" or (training.batch_norm == "auto" and pretrained)

@@ -354,6 +354,7 @@ def report_with(findings=(), classes=("sky", "a very long name of a class that g
         unlabelled=10,
         eta=0.3,
         weights=(1.0, 1.0, 8.0),
+        weighting="the paper's, clamped to 1 to 16, as in the recipe own_folder",
         findings=tuple(findings),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -30,6 +30,11 @@ _ROLE = (
 )
 _NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{_ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
 _NAMES += [re.compile(rf"{_ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
+
+# folders of published datasets, whose own classes read them
+PUBLISHED: dict[str, Role] = {"jpegimages": "images", "leftimg8bit": "images"}
+PUBLISHED |= dict.fromkeys(("gtfine", "gtcoarse", "semanticlabels", "geolabels"), "labels")
+VOC = "segmentation"  # SegmentationClass, SegmentationObject, SegmentationClassAug, ...
 
 
 class Place(NamedTuple):
@@ -118,6 +123,32 @@ def nearest_file(photograph: Path, labels: Path) -> str | None:
             if shared and shared == most:
                 best.append(path)
     return best[0] if len(best) == 1 else None
+
+
+def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
+    """Which of the folders in a folder hold photographs, and which their label maps.
+
+    Both are empty where one kind is missing: then it is not known to be a dataset.
+
+    >>> dataset_folders(["JPEGImages", "SegmentationClass", "ImageSets"])
+    ({'JPEGImages'}, {'SegmentationClass'})
+    """
+    found: dict[Role | None, set[str]] = {"images": set(), "labels": set(), None: set()}
+    for name in names:
+        split, role = _parse(name)
+        role = role or ("images" if split else PUBLISHED.get(name.lower()))
+        found["labels" if name.lower().startswith(VOC) else role].add(name)
+    is_dataset = found["images"] and found["labels"]
+    return (found["images"], found["labels"]) if is_dataset else (set(), set())
+
+
+def subfolders(folder: str | Path) -> list[str]:
+    """The names of the folders in a folder; none where it cannot be looked into."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if _is_folder(entry)]
+    except OSError:
+        return []
 
 
 def _parse(name: str) -> tuple[str | None, Role | None]:

@@ -21,12 +21,12 @@ import PIL
 from scaseg.data.datasets.base import FilePair, PairedDataset, SegmentationDataset
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
-from scaseg.data.validation.report import Report
+from scaseg.data.validation.report import PAPER, Report, Weighting
 from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import on_disk, shown
-from scaseg.losses import paper_class_weights
+from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
@@ -86,13 +86,19 @@ def read_data(
     return Reading(everything, splits, missing, checks)
 
 
-def check_data(dataset_class: type[PairedDataset], root: str | Path, **options: Any) -> Report:
+def check_data(
+    dataset_class: type[PairedDataset],
+    root: str | Path,
+    *,
+    weighting: Weighting = PAPER,
+    **options: Any,
+) -> Report:
     """Read every photograph and label map once (`read_data`), and report all that is wrong."""
-    return report_on(read_data(dataset_class, root, **options))
+    return report_on(read_data(dataset_class, root, **options), weighting)
 
 
-def report_on(reading: Reading) -> Report:
-    """Report all that is wrong with data that were read."""
+def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
+    """Report all that is wrong with data that were read; weighting: of the weights shown."""
     everything, splits, missing, checks = reading
     root, pairs = everything.root, list(chain(*splits.values()))
     in_train = _statistics_of(splits.get("train") or pairs, checks)
@@ -111,7 +117,11 @@ def report_on(reading: Reading) -> Report:
         findings.stray_findings(everything, splits),
         findings.class_findings(everything, names, pixels, train_pixels),
     )
-    weights = paper_class_weights(train_pixels) if any(train_pixels) else None
+    eta, weights = None, None
+    if any(train_pixels):
+        eta = paper_class_weights(train_pixels).eta
+        same = tuple(float(count > 0) for count in train_pixels)
+        weights = class_weights(weighting.kind, train_pixels, weighting.clamp) or same
     sizes = [check.size for check in checks if check.size is not None]
     sizes.sort(key=lambda size: (size[0] * size[1], size))
     three = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if sizes else []
@@ -124,8 +134,9 @@ def report_on(reading: Reading) -> Report:
         counted="train" if splits.get("train") else "all images",
         pixels=train_pixels,
         unlabelled=sum(one.unlabelled for one in in_train),
-        eta=None if weights is None else weights.eta,
-        weights=None if weights is None else weights.weights,
+        eta=eta,
+        weights=weights,
+        weighting=str(weighting),
         findings=tuple(one._replace(place=one.place.removeprefix(inside)) for one in found),
     )
 

@@ -6,7 +6,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.bar import Bar
 from rich.cells import cell_len, set_cell_size
@@ -23,6 +23,25 @@ WIDEST = 100  # columns: a bar across a large screen says no more
 ASCII = str.maketrans("▏▎▍▌▋▊▉█─…", "   #####-.")
 
 
+class Weighting(NamedTuple):
+    """Which class weights a report shows: training.class_weights and their range, of a recipe."""
+
+    kind: str
+    clamp: tuple[float, float] | None = None
+    recipe: str | None = None
+
+    def __str__(self) -> str:
+        """In words: what training with the recipe would use."""
+        words = {"paper": "the paper's", "inverse": "1 / frequency", "none": "all the same"}
+        text = words.get(self.kind, self.kind)
+        if self.clamp is not None and self.kind != "none":
+            text += f", clamped to {self.clamp[0]:g} to {self.clamp[1]:g}"
+        return text if self.recipe is None else f"{text}, as in the recipe {self.recipe}"
+
+
+PAPER = Weighting("paper")
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of a check; pixels and weights of each class, over the images of `counted`."""
@@ -36,6 +55,7 @@ class Report:
     unlabelled: int
     eta: float | None  # None, like the weights, if no pixel is labelled
     weights: tuple[float, ...] | None
+    weighting: str  # which weights they are
     findings: tuple[Finding, ...]
 
     @property
@@ -123,6 +143,7 @@ def _chart(report: Report, width: int, encoding: str) -> str:
     if rare := sum(report.pixels[index] / total < report.eta for index in order):
         border = f" below eta = {report.eta:.3g}: rare ".center(width, "─")
         lines.insert(len(lines) - rare, border)
+    lines += textwrap.wrap(f"Weights: {report.weighting}.", width)
     if report.unlabelled:
         share = report.unlabelled / (total + report.unlabelled)
         lines += textwrap.wrap(f"{_percent(share)} of the pixels are unlabelled.", width)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.contexts.factored import FactoredContext, neurons, softmax_over_sources
-from scaseg.ops.checks import check_number, check_whole_number
+from scaseg.ops.checks import MOST_PAIRS, check_number, check_whole_number
 
 
 class BalancedContext(FactoredContext):
@@ -44,7 +44,7 @@ class BalancedContext(FactoredContext):
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
-        check_whole_number("pair_channels", pair_channels, 1)
+        check_whole_number("pair_channels", pair_channels, 1, MOST_PAIRS)
         check_whole_number("key_channels", key_channels, 1)
         check_number("temperature", temperature, 0.01, 1000)
         self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)

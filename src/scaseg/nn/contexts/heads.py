@@ -8,7 +8,7 @@ from scaseg.errors import UserError
 from scaseg.nn.context import Context
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
-from scaseg.ops.checks import check_whole_number
+from scaseg.ops.checks import MOST_PAIRS, check_whole_number
 from scaseg.ops.dense import dense_coefficients, reciprocal
 from scaseg.ops.dispatch import check_backend, selective_context
 from scaseg.ops.scores import Scores
@@ -46,7 +46,7 @@ class HeadsContext(Context):
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_backend(backend)
-        check_whole_number("heads", heads, 1)
+        check_whole_number("heads", heads, 1, MOST_PAIRS)
         if self.out_channels % heads:
             problem = f"{heads} for {self.out_channels} channels"
             raise UserError("heads", problem, "give a divisor of the number of channels")

@@ -35,7 +35,7 @@ class ObjectContext(FactoredContext):
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
-        check_whole_number("classes", classes, 1)
+        check_whole_number("classes", classes, 1, 2**16)
         check_whole_number("key_channels", key_channels, 1)
         self.classifier = AuxiliaryClassifier(in_channels, classes)
         self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)

@@ -1,0 +1,56 @@
+"""A setting that does nothing beside the others is an error (one that no command reads: keys.py).
+
+Only what is typed is refused (an option, an override in Python). A recipe is complete: it has
+every key, and one serves several commands, contexts and optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from scaseg.config.run import RunConfig
+from scaseg.errors import UserError
+from scaseg.registry import require_taken
+
+WITH_MOMENTUM = ("sgd", "rmsprop")  # of torch.optim
+OPTIONS = "model.context_options"
+
+
+def require_effect(
+    run: RunConfig, keys: Iterable[str], contexts: Sequence[str] | None = None
+) -> None:
+    """Refuse keys that were typed and do nothing beside the run's other settings.
+
+    contexts: those that are compared, one of which must take an option (None: the run's own).
+    """
+    without = dict(_without_effect(run))
+    for key in keys:
+        if key in without:
+            raise UserError(f"--{key}", f"has no effect: {without[key]}", "leave it out")
+        if key == OPTIONS or key.startswith(f"{OPTIONS}."):
+            typed = [key.removeprefix(f"{OPTIONS}.")]
+            names = run.model.context_options if key == OPTIONS else typed
+            require_taken(names, contexts or [run.model.context], f"--{OPTIONS}.")
+
+
+def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
+    """The keys that do nothing in a run, and why."""
+    data, training = run.data, run.training
+    if data.cache != "disk":
+        yield "data.cache_dir", f"data.cache is {data.cache}"
+    if data.is_generated:
+        for key in ("max_pixels", "check"):
+            yield f"data.{key}", f"{data.name} is generated"
+    if data.val is None:
+        for key in ("data.hold_out", "training.early_stop", "training.validate_every"):
+            yield key, "data.val is null, nothing is validated"
+    elif data.val != "auto":
+        yield "data.hold_out", f"data.val is {data.val}, nothing is held out"
+    if training.class_weights == "none":
+        yield "training.class_weight_range", "training.class_weights is none"
+    if training.freeze_backbone:
+        yield "training.batch_norm", "the backbone is frozen"
+        if training.head_lr is not None:
+            yield "training.lr", "the backbone is frozen, and training.head_lr is given"
+    if training.optimizer.lower() not in WITH_MOMENTUM:
+        yield "training.momentum", f"{training.optimizer} has none"
