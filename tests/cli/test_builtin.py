@@ -1,6 +1,7 @@
 """No --model: the built-in one, said in one line; never a folder that happens to have its name."""
 
 import json
+import re
 import shlex
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_evaluation_on_other_classes(place, capsys):
         "error: mine: class 1 is 'house', the model's is 'tree' (2 and 8 classes); give data with "
         "the model's classes in their order, or map theirs: --data.classes "
         '\'["sky", "tree", "road", "grass", "water", "building", "mountain", "foreground"]\' '
-        "--data.label_map '{0: 0, 1: 255}' (255: does not count)"
+        "--data.label_map '{0: 0, 1: 255}' (255 leaves out house)"
     )
 
 
@@ -160,7 +161,7 @@ def test_the_refusal_of_other_classes_says_how_to_go_on(place, capsys):
     Image.fromarray(labels).save(place / "mine" / "labels" / "a.png")
     command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
     said = refused(capsys, *command)
-    proposed = shlex.split(said.partition("map theirs: ")[2].partition(" (255")[0])
+    proposed = shlex.split(said.partition("map theirs: ")[2].partition(" (255 leaves")[0])
     main([*command, *proposed, "--json"])
     found = json.loads(capsys.readouterr().out)["per_class"]
     assert found["sky"]["accuracy"] is not None
@@ -170,11 +171,29 @@ def test_the_refusal_of_other_classes_says_how_to_go_on(place, capsys):
     assert json.loads(capsys.readouterr().out)["per_class"]["building"]["accuracy"] is not None
 
 
-def test_values_that_are_no_classes_are_not_proposed(place, capsys):
-    labelled(place / "mine", ("sky", "house"))
+@pytest.mark.parametrize(
+    ("names", "values", "options", "expected"),
+    [
+        (("Trees", "SKY", "it's"), {0: "tree", 1: "sky", 2: None}, {}, "{0: 1, 1: 0, 2: 255}"),
+        (("sky", "house"), {0: "sky", 1: None, 7: "sky"}, {"label_map": "{7: 0}"}, "7: 0}"),
+        (("roads", "sky"), {0: None, 1: "road", 2: "sky"}, {"reduce_zero_label": "true"}, "2: 0}"),
+        (("a", "sky"), {0: None, 1: "sky", 9: None}, {"ignore_index": "9"}, "9: 255}"),
+        ([f"wood {i}" for i in range(70)] + ["sky"], {69: None, 70: "sky"}, {}, "70: 0}"),
+    ],
+)
+def test_the_mapping_by_name_can_be_pasted(place, capsys, names, values, options, expected):
+    """Whatever the options that the labels were read with before, and however long it is."""
+    labels = np.resize(np.array(sorted(values), np.uint8), (48, 64))
+    Image.fromarray(labels).save(labelled(place / "mine", names) / "labels" / "a.png")
     command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
-    said = refused(capsys, *command, "--data.label_map", "{7: 0}")
-    assert "--data.label_map '{value: class, ...}' (255" in said
+    given = [word for key, value in options.items() for word in (f"--data.{key}", value)]
+    said = refused(capsys, *command, *given)
+    assert expected in said
+    paste = re.sub(r" \(255 leaves out .*\)$", "", said.partition("map theirs: ")[2].strip())
+    main([*command, *given, *shlex.split(paste), "--json"])
+    found = json.loads(capsys.readouterr().out)["per_class"]
+    counted = {name for name, scores in found.items() if scores["accuracy"] is not None}
+    assert counted == {name for name in values.values() if name}
 
 
 def test_data_without_names_are_taken_by_their_numbers(place, capsys):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
+import numpy as np
+
 from scaseg.config.run import DataConfig
+from scaseg.data.class_names import match_classes
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG
 from scaseg.models.segmenter import Segmenter
 
-MOST_SETTINGS = 300  # characters of settings in a message
-MOST_NAMES = 12
+MOST_NAMES = 12  # in a message
 
 
 def data_config(model: Segmenter, root: str | None = None) -> DataConfig:
@@ -62,17 +65,13 @@ def check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
         pairs = enumerate(zip_longest(own, theirs, fillvalue=""))
         index, (mine, other) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
         counts = f"{len(theirs)} and {len(own)} classes"
-        plain = (  # the values on disk are the classes, so that a label map can name them
-            isinstance(dataset, PairedDataset)
-            and not dataset.label_map
-            and not dataset.reduce_zero_label
-            and dataset.ignore_index == IGNORE
-        )
+        mapped = ""
+        if isinstance(dataset, PairedDataset):  # a map needs values on disk
+            mapped = f", or map theirs: {_mapping(dataset, own)}"
         raise UserError(
             str(dataset.root),
             f"class {index} is {other!r}, the model's is {mine!r} ({counts})",
-            "give data with the model's classes in their order, or map theirs: "
-            f"{_mapping(theirs, own, plain=plain)}",
+            f"give data with the model's classes in their order{mapped}",
         )
 
 
@@ -88,17 +87,25 @@ def _check_bands(model: Segmenter, dataset: SegmentationDataset) -> None:
         raise UserError(str(dataset.root or "data"), kind, remedy)
 
 
-def _mapping(theirs: tuple[str, ...], own: tuple[str, ...], *, plain: bool = True) -> str:
-    r"""Return settings that read other data as a model's classes: those of equal names at least.
-
-    >>> _mapping(("road", "car"), ("sky", "road"))
-    '--data.classes \'["sky", "road"]\' --data.label_map \'{0: 1, 1: 255}\' (255: does not count)'
-    """
-    places = {name.casefold(): index for index, name in enumerate(own)}
-    values = str({i: places.get(name.casefold(), IGNORE) for i, name in enumerate(theirs)})
-    classes = json.dumps(own, ensure_ascii=False)
-    if len(classes) + len(values) > MOST_SETTINGS:
-        classes, plain = "[...]", False
-    if not plain:
-        values = "{value: class, ...}"
-    return f"--data.classes '{classes}' --data.label_map '{values}' ({IGNORE}: does not count)"
+def _mapping(dataset: PairedDataset, own: tuple[str, ...]) -> str:
+    """Return settings that read other data as a model's classes by name, ready to paste."""
+    theirs = dataset.classes or ()
+    found = match_classes(theirs, own)
+    stored = {*dataset.label_map, dataset.ignore_index, *range(len(theirs) + 1)} - {IGNORE}
+    values = np.array(sorted(stored), np.int32)
+    classes = dict(zip(values.tolist(), dataset.to_classes(values, Path()), strict=True))
+    label_map = {
+        value: IGNORE if label == IGNORE or found[label] is None else found[label]
+        for value, label in classes.items()
+        if label == IGNORE or 0 <= label < len(theirs)
+    }
+    settings = {"classes": json.dumps(own, ensure_ascii=False), "label_map": str(label_map)}
+    for key in ("reduce_zero_label", "ignore_index"):  # the map says all
+        if getattr(dataset, key) != getattr(DataConfig(), key):
+            settings[key] = json.dumps(getattr(DataConfig(), key))
+    options = " ".join(f"--data.{key} {shlex.quote(value)}" for key, value in settings.items())
+    left = [name for name, index in zip(theirs, found, strict=True) if index is None]
+    more = [f"and {len(left) - MOST_NAMES} more"] if len(left) > MOST_NAMES else []
+    return options + (
+        f" ({IGNORE} leaves out {', '.join(left[:MOST_NAMES] + more)})" if left else ""
+    )
