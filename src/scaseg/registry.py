@@ -92,6 +92,7 @@ DATASETS = Registry(
         "cvat": "scaseg.data.datasets.cvat:Cvat",
         "supervisely": "scaseg.data.datasets.supervisely:Supervisely",
         "yolo": "scaseg.data.datasets.yolo:Yolo",
+        "hf": "scaseg.data.datasets.hugging_face:HuggingFace",
         "context_scenes_global": "scaseg.data.datasets.context_scenes:ContextScenesGlobal",
         "context_scenes_selective": "scaseg.data.datasets.context_scenes:ContextScenesSelective",
     },

@@ -13,6 +13,8 @@ from scaseg.data.datasets.labelme import LabelMe
 from scaseg.data.datasets.supervisely import Supervisely
 from scaseg.data.datasets.yolo import Yolo
 from scaseg.data.prepare import IncompleteError, prepare
+from scaseg.data.splits import duplicate_groups
+from scaseg.data.validation.check import check_data
 from tests.data import annotations as made
 from tests.data.annotations import CAR, HEIGHT, SCENE, TREE, WIDTH, flat
 from tests.data.replicas import photograph, text
@@ -175,6 +177,39 @@ def test_labelme_photographs_in_another_folder(tmp_path, name):
     assert len(pixels(data[0].labels)) == 12  # the size is the photograph's
 
 
+def test_labelme_photographs_inside_the_file(tmp_path):
+    """They are written as they are; those on disk without a JSON file are left out with a note."""
+    photograph(tmp_path / "b.jpg", HEIGHT, WIDTH)
+    data = base64.b64encode((tmp_path / "b.jpg").read_bytes()).decode()
+    shapes = [made.labelme_shape("car", CAR)]
+    document = made.labelme_document(shapes, "gone.JPG", imageData=data, imageHeight=None)
+    made.write_json(tmp_path / "in" / "a.json", document)
+    made.write_json(tmp_path / "b.json", made.labelme_document(shapes, "b.jpg"))
+    photograph(tmp_path / "c.jpg", HEIGHT, WIDTH)
+    labelme, ours = LabelMe(tmp_path), tmp_path.with_name(f"{tmp_path.name}_ours")
+    assert labelme.names == ["b", "in/a"]
+    assert np.array_equal(labelme[1].image, labelme[0].image)
+    assert check_data(LabelMe, tmp_path).pixels == (72, 24)
+    assert duplicate_groups(labelme)[0] == duplicate_groups(labelme.subset([1, 0]))[0]
+    result = prepare(LabelMe, tmp_path, ours)
+    assert result.notes == ("1 photographs have no JSON file: left out",)
+    assert (ours / "images" / "in" / "a.jpg").read_bytes() == (tmp_path / "b.jpg").read_bytes()
+    document["imageData"] = "%%%"
+    made.write_json(tmp_path / "in" / "a.json", document)
+    with pytest.raises(ValueError, match=r"a.json: imageData: not valid base64"):
+        LabelMe(tmp_path)[1]
+
+
+def test_photographs_in_no_split_are_left_out_with_a_note(tmp_path):
+    """Beside train/ and val/: they were neither, and pooling all would mix the splits."""
+    made.labelme(tmp_path / "set")
+    photograph(tmp_path / "set" / "more" / "b.jpg", HEIGHT, WIDTH)
+    made.write_json(tmp_path / "set" / "more" / "b.json", made.labelme_document([], "b.jpg"))
+    result = prepare(LabelMe, tmp_path / "set", tmp_path / "ours")
+    assert result.splits == {"train": 1, "val": 1}
+    assert result.notes == ("1 photographs are in none of train, val: left out",)
+
+
 def test_labelme_what_is_refused(tmp_path):
     for shape, said in (
         (made.labelme_shape("car", CAR[:2]), "a polygon of 2 points; 3 are needed"),
@@ -190,7 +225,7 @@ def test_labelme_what_is_refused(tmp_path):
             data[0]
     (tmp_path / "b.json").write_text('{"shapes": [')
     with pytest.raises(IncompleteError) as refused:
-        prepare(LabelMe, tmp_path, tmp_path.parent / "ours")
+        prepare(LabelMe, tmp_path, tmp_path.with_name(f"{tmp_path.name}_ours"))
     assert any("b.json: not valid JSON" in str(one) for one in refused.value.problems)
 
 

@@ -86,6 +86,20 @@ def record(content):
 
 
 ESCAPES = ("a\x1b[31m\nb\nc\n", "classes: 'a\\x1b[31m'; give names of one line")
+
+
+def exported(name, file, content, said):
+    """An export of an annotation tool, of one bad file."""
+    arguments = ("data", "prepare", name, "export", "out")
+
+    def spoil():
+        os.mkdir("export")
+        Path("export", file).write_text(content)
+
+    return (f"prepare: {name} {said}", arguments, said, spoil)
+
+
+BOMB = '<!DOCTYPE a [<!ENTITY b "cccc"><!ENTITY d "&b;&b;&b;&b;">]><annotations>&d;</annotations>'
 BAD = cases(
     listed(
         "leads out",
@@ -181,6 +195,12 @@ BAD = cases(
         "out/.scaseg-prepare.json: cannot be read",
         lambda: (os.mkdir("out"), Path("out/.scaseg-prepare.json").write_text("[")),
     ),
+    exported("cvat", "annotations.xml", BOMB, "annotations.xml: line 1: a document type"),
+    exported("coco", "a.json", '{"images": [], "annotations": ' + "[" * 99_999, "nested too deep"),
+    exported("coco", "a.json", '{"images": [], "annotations": [{', "not valid JSON (line 1, colu"),
+    exported("supervisely", "meta.json", '{"classes": 3}', "meta.json: classes: 3; give a list"),
+    exported("yolo", "data.yaml", "train: &a [*a]\n", "data.yaml: line 1: an alias (*a); write"),
+    exported("hf", "train.parquet", "PAR1" * 9, "train.parquet: cannot be read ("),
 )
 
 

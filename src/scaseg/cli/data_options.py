@@ -22,6 +22,8 @@ KEYS = {name: f"data.{name}" for name in ("name", *DATASET_OPTIONS)}  # as `trai
 FORMAT_OPTIONS = {
     "classes_file": ("FILE", "class names, with colours where labels are colours"),
     "uncovered": ("CLASS", "what no shape covers: background (if not given) or unlabelled"),
+    "image_column": ("NAME", "the column of photographs, in tables"),
+    "label_column": ("NAME", "the column of label maps, in tables"),
     "image_suffix": ("END", "how the names of photographs end: _leftImg8bit.png"),
     "label_suffix": ("END", "how the names of label maps end: _mask.png"),
     "unknown_colors": ("WHAT", "colours of no class: error, ignore or nearest (error)"),

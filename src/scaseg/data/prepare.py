@@ -20,7 +20,7 @@ from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
-from scaseg.io.paths import shown
+from scaseg.io.paths import on_disk, shown
 from scaseg.progress import Progress
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
@@ -186,6 +186,8 @@ def _is_whole(task: _Task) -> bool:
     try:
         if task.source is None:
             return has_end(task.image) and has_end(task.labels)
+        if on_disk(task.source) != task.source:  # a part of a file: what is there is whole
+            return task.image.is_file() and has_end(task.labels)
         return task.image.stat().st_size == task.source.stat().st_size and has_end(task.labels)
     except OSError:
         return False
@@ -195,7 +197,9 @@ def _write_pair(task: _Task) -> UserError | None:
     """Write a pair, or return what is wrong with it in the source."""
     try:
         sample = task.data[task.index]  # with all checks: sizes, classes, torn files
-        photograph = None if task.source is None else task.source.read_bytes()
+        photograph = None
+        if task.source is not None and isinstance(task.data, PairedDataset):
+            photograph = task.data.read_photograph(task.source)
     except UserError as error:
         return error
     except OSError as error:

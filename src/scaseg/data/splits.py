@@ -16,7 +16,7 @@ from typing import TypeVar
 from scaseg.config.run import DataConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.errors import UserError
-from scaseg.io.paths import open_regular
+from scaseg.io.paths import on_disk
 from scaseg.registry import DATASETS
 
 FILE_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "bands")
@@ -187,12 +187,13 @@ def duplicate_groups(dataset: SegmentationDataset) -> list[str]:
     if not isinstance(dataset, PairedDataset):
         return [dataset.fingerprint(index) for index in range(len(dataset))]
     keys = [str(pair.image) for pair in dataset.pairs]
-    sizes = [pair.image.stat().st_size for pair in dataset.pairs]
+    sizes = [on_disk(pair.image).stat().st_size for pair in dataset.pairs]
     shared = Counter(sizes)
+    inside = any(on_disk(pair.image) != pair.image for pair in dataset.pairs)  # of other files
     for index, pair in enumerate(dataset.pairs):
-        if shared[sizes[index]] > 1:  # a file that is alone in its size has no copy: not read
-            with open_regular(pair.image) as file:
-                keys[index] = hashlib.sha256(file.read()).hexdigest()
+        # a file that is alone in its size has no copy: not read
+        if inside or shared[sizes[index]] > 1:
+            keys[index] = hashlib.sha256(dataset.read_photograph(pair.image)).hexdigest()
     return keys
 
 

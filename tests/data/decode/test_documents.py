@@ -76,7 +76,7 @@ def test_sizes_are_limited_and_a_sample_is_small(tmp_path, monkeypatch):
     path.write_text("x" * 100)
     monkeypatch.setattr(documents, "MOST_BYTES", 99)
     for read in (read_json, read_xml):
-        with pytest.raises(ValueError, match=r"a.json: more than 99 bytes"):
+        with pytest.raises(ValueError, match=r"a.json: 100 bytes; 99 are taken"):
             read(path)
     monkeypatch.setattr(documents, "SAMPLE", 10)
     path.write_text("a" * 50 + "b" * 50)

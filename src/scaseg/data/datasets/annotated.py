@@ -6,7 +6,7 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.datasets import layout
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.color_table import UNLABELLED as UNLABELLED_NAMES
 from scaseg.data.decode.shapes import Canvas
@@ -24,11 +25,6 @@ from scaseg.io.paths import read_lines, shown
 BACKGROUND, UNLABELLED = "background", "unlabelled"
 BACKGROUND_NAMES = {BACKGROUND, "bg"}  # in any case, with underscores around them or without
 FOLDERS = ("images", "img", "imgs", "data")  # of photographs: no part of their names
-SPLITS = {
-    "train": {"train", "training"},
-    "val": {"val", "valid", "validation"},
-    "test": {"test", "testing"},
-}
 SHOWN = 5  # names that a message lists
 
 
@@ -108,12 +104,13 @@ class AnnotatedDataset(PairedDataset):
             self.left_out[path] = counted
 
     @property
-    def notes(self) -> Sequence[str]:
+    def notes(self) -> list[str]:
         total: Counter[str] = Counter()
         for counted in list(self.left_out.values()):
             total.update(counted)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
-        return [f"shapes without an area were left out: {kinds}"] if kinds else []
+        shapes = [f"shapes without an area were left out: {kinds}"] if kinds else []
+        return [*shapes, *note_unsplit(self)]
 
     def fingerprint(self, index: int) -> str:
         return repr([self.uncovered, super().fingerprint(index)])
@@ -172,14 +169,24 @@ def split_of(name: str) -> str | None:
     >>> split_of("instances_val2017"), split_of("valid"), split_of("result")
     ('val', 'val', None)
     """
-    words = re.findall("[a-z]+", name.lower())
-    found = {split for split, spelt in SPLITS.items() if not spelt.isdisjoint(words)}
+    found = {layout.split_of(word) for word in re.findall("[A-Za-z0-9]+", name)} - {None}
     return found.pop() if len(found) == 1 else None
 
 
 def order_splits(found: Collection[str | None]) -> tuple[str, ...]:
-    """Return the splits in their usual order; none unless every file belongs to one."""
-    return () if None in found else tuple(split for split in SPLITS if split in found)
+    """Return the splits that were found, in their usual order."""
+    return tuple(split for split in layout.SPLITS if split in found)
+
+
+def note_unsplit(data: PairedDataset) -> list[str]:
+    """Say, with the first split, how many photographs are in none and so left out."""
+    splits = data.splits(data.root)
+    if data.split is None or data.split != splits[0]:
+        return []
+    listed = {pair.image for split in splits for pair in data.find(data.root, split)[0]}
+    rest = {pair.image for pair in data.find(data.root, None)[0]} - listed
+    names = ", ".join(splits)
+    return [f"{len(rest)} photographs are in none of {names}: left out"] if rest else []
 
 
 def _is(name: str, names: Collection[str]) -> bool:

@@ -214,6 +214,10 @@ class PairedDataset(SegmentationDataset):
         """Read an image (H, W, C): RGB of 8 bits, or its bands as they are stored."""
         return read_pixels(path, self.bands, self.dtype, max_pixels=self.max_pixels)
 
+    def read_photograph(self, path: Path) -> bytes:
+        """Return the file of a photograph as it is."""
+        return path.read_bytes()
+
     def fingerprint(self, index: int) -> str:
         facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
         facts += [self.ignore_index, self.classes, self.bands]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from scaseg.data.datasets.annotated import (
     split_of,
 )
 from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.embedded import EmbeddedDataset
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
@@ -38,15 +38,17 @@ class _Header(NamedTuple):
 
     labels: tuple[str, ...]
     image: str
+    is_embedded: bool  # the photograph is part of the file
 
 
-class LabelMe(AnnotatedDataset):
+class LabelMe(EmbeddedDataset, AnnotatedDataset):
     """NAME.json of shapes beside NAME.jpg, or in another folder: labelme's own form.
 
-    The photograph is the one that imagePath names, or one called like the JSON file; a photograph
-    without a JSON file is not labelled yet and left out. Later shapes lie over earlier ones. Lines
-    are 10 pixels wide and points have a radius of 5, as labelme converts them. The classes are the
-    labels of all files in alphabetical order. Folders called train, val, test are splits.
+    The photograph is the one that imagePath names, one called like the JSON file, or imageData; a
+    photograph without a JSON file is not labelled yet and left out. Later shapes lie over earlier
+    ones. Lines are 10 pixels wide and points have a radius of 5, as labelme converts them. The
+    classes are the labels of all files in alphabetical order. Folders called train, val, test are
+    splits.
     """
 
     @classmethod
@@ -75,7 +77,7 @@ class LabelMe(AnnotatedDataset):
             if split not in (None, _split(path, root)):
                 continue
             try:
-                name = _header(path).image
+                header = _header(path)
             except UserError as error:
                 problems.append(error)
                 continue
@@ -83,13 +85,30 @@ class LabelMe(AnnotatedDataset):
             around = (path.parent, path.parent.parent / "images", root / "images" / below)
             finder = PhotographFinder([*around, root / "images", root])
             own = [f"{path.stem}{suffix}" for suffix in IMAGE_SUFFIXES]
-            photographs = (finder.find(one) for one in (name, *own))
+            photographs = (finder.find(one) for one in (header.image, *own))
             image = next((one for one in photographs if one is not None), None)
-            if image is None:
-                problems.append(finder.missing(str(path), name))
-            else:
+            if image is not None:
                 pairs.append(FilePair(image, path, sample_name(image, root)))
+            elif header.is_embedded:
+                suffix = PurePosixPath(header.image).suffix.lower()
+                name = f"{path.stem}{suffix if suffix in IMAGE_SUFFIXES else '.png'}"
+                pairs.append(FilePair(path / name, path, sample_name(path, root)))
+            else:
+                problems.append(finder.missing(shown(path), header.image))
         return pairs, problems
+
+    def extract(self, path: Path) -> bytes:
+        document = read_json(path.parent)
+        return _decode(document.get("imageData", str), document.where("imageData"))
+
+    @property
+    def notes(self) -> list[str]:
+        named = {pair.image for pair in self.find(self.root, None)[0]}
+        beside = {path.parent for path in named if path.parent.is_dir()}
+        there = {one for folder in beside for one in folder.iterdir()}
+        rest = {one for one in there - named if one.suffix.lower() in IMAGE_SUFFIXES}
+        unlabelled = [f"{len(rest)} photographs have no JSON file: left out"] if rest else []
+        return [*super().notes, *unlabelled]
 
     def draw(self, path: Path) -> Canvas:
         document = read_json(path)
@@ -125,14 +144,18 @@ def _region(shape: Node, size: tuple[int, int]) -> Region:
         radii = (POINT_RADIUS, POINT_RADIUS)
         return shapes.union([shapes.ellipse(point, radii, size) for point in points])
     if kind == "mask":  # the part of the photograph between its two corners, as a PNG
-        try:
-            data = base64.b64decode(shape.get("mask", str), validate=True)
-        except binascii.Error as error:
-            raise UserError("", "not valid base64", "export it again") from error
+        data = _decode(shape.get("mask", str), "")
         left, top = points[0].astype(int).tolist()
         return Region(top, left, read_mask(data, max_pixels=size[0] * size[1]))
     known = "polygon, rectangle, circle, line, linestrip, point, mask"
     raise UserError("", f"a shape of type {kind!r}", f"{known} are drawn")
+
+
+def _decode(text: str, place: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise UserError(place, "not valid base64", "export it again") from error
 
 
 def _annotations(root: Path, most: int | None = None) -> Iterator[Path]:
@@ -156,4 +179,6 @@ def _read_header(path: Path, _time: int, _size: int) -> _Header:
     document = read_json(path)
     found = dict.fromkeys(shape.value.get("label") for shape in document.each("shapes"))
     labels = tuple(label for label in found if isinstance(label, str))  # drawing needs them all
-    return _Header(labels, document.get("imagePath", str, ""))
+    return _Header(
+        labels, document.get("imagePath", str, ""), bool(document.value.get("imageData"))
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -155,9 +156,10 @@ def sample(path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     with open_regular(path) as file:
-        data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise UserError(shown(path), f"more than {MOST_BYTES} bytes", "split it")
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise UserError(shown(path), f"{size} bytes", f"{MOST_BYTES} are taken, split it")
+        data = file.read(size)  # Python allocates as much as it is asked to read
     return re.sub(rb"\A\xef\xbb\xbf", b"", data) if data[:1] == b"\xef" else data
 
 

@@ -56,14 +56,14 @@ def read_image(path: str | Path | Embedded, *, max_pixels: int | None = None) ->
         return _to_rgb(image, UPRIGHT if is_turned else orientation)
 
 
-def read_labels(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.int32]:
+def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -> NDArray[np.int32]:
     """Read a label map, (H, W) class indices, from an 8- or 16-bit grey or a palette image.
 
     Arrays that NumPy saved (.npy) are read too.
     The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
-    if Path(path).suffix.lower() == ".npy":
+    if not isinstance(path, Embedded) and Path(path).suffix.lower() == ".npy":
         return read_label_array(path, max_pixels=max_pixels)
     with open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image)

@@ -127,8 +127,9 @@ class SampleCheck:
         limit = dataset.max_pixels
         with self._reading(self.image):
             self._set_size(dataset.image_size(self.image, upright=True))
-            if self.labels is not None and self.labels.suffix.lower() in IMAGE_SUFFIXES:
-                self._compare(image_size(self.labels, upright=False, max_pixels=limit), dataset)
+            labels = self.labels  # or a part of another file, which has no header
+            if labels and labels.suffix.lower() in IMAGE_SUFFIXES and labels.is_file():
+                self._compare(image_size(labels, upright=False, max_pixels=limit), dataset)
 
     def read_labels(self, dataset: PairedDataset) -> None:
         """Decode the label map."""

@@ -1,0 +1,106 @@
+"""Rows of Parquet and Arrow files by strangers, one at a time (pyarrow: the extra `data`)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from contextlib import suppress
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from scaseg.data.decode.files import open_untrusted
+from scaseg.errors import UserError
+from scaseg.io.paths import shown
+
+MOST_BYTES = 1 << 32  # of a column in a group of rows, unpacked; photographs are written by 100
+HELD = 4  # groups of rows in memory: photographs and label maps, those of two readers
+_REMEDY = "fetch it again"
+
+
+class Table:
+    """A file of rows; `features` are what Hugging Face says of its columns, empty if nothing.
+
+    Groups of rows are read when they are first asked for, and the last ones are held: rows that
+    follow each other cost one reading. For several threads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        pyarrow = _import_pyarrow(path)
+        self.path = path
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[int, str], Any] = OrderedDict()
+        self._parquet: Any = None
+        with open_untrusted(path, _REMEDY):
+            if path.suffix == ".parquet":
+                self._parquet = pyarrow.parquet.ParquetFile(path)
+                self.schema = self._parquet.schema_arrow
+                metadata = self._parquet.metadata
+                counts = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+            else:  # mapped, so that only what is read is loaded
+                reader = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path)))
+                self.schema, self._batches = reader.schema, list(reader)
+                counts = [batch.num_rows for batch in self._batches]
+            if any(count < 0 for count in counts):
+                raise ValueError("a negative number of rows")
+        self._starts = [0, *accumulate(counts)]
+        self.features = _features(self.schema)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def value(self, row: int, column: str) -> Any:
+        """Return a value as Python has it: a number, a list, a mapping, bytes."""
+        group = bisect_right(self._starts, row) - 1
+        with self._lock, open_untrusted(self.path, _REMEDY):
+            return self._column(group, column)[row - self._starts[group]].as_py()
+
+    def _column(self, group: int, column: str) -> Any:
+        if self._parquet is None:
+            return self._batches[group].column(column)
+        key = (group, column)
+        if key not in self._held:
+            sizes = self._parquet.metadata.row_group(group)
+            parts = (sizes.column(at) for at in range(sizes.num_columns))
+            own = [one for one in parts if one.path_in_schema.split(".")[0] == column]
+            if sum(one.total_uncompressed_size for one in own) > MOST_BYTES:
+                raise UserError("", f"more than {MOST_BYTES} bytes in a group of rows", "split it")
+            table = self._parquet.read_row_group(group, columns=[column])
+            self._held[key] = table.column(column)
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
+        return self._held[key]
+
+
+def open_table(path: Path) -> Table:
+    """Open a file, or return what is open; UserError if it is none, or pyarrow is missing."""
+    status = path.stat()
+    return _open(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)  # open files; a dataset of many is read from first to last
+def _open(path: Path, _time: int, _size: int) -> Table:
+    return Table(path)
+
+
+def _import_pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        remedy = "install it: pip install 'scaseg[data]'"
+        raise UserError(shown(path), "needs pyarrow", remedy) from error
+    return pyarrow
+
+
+def _features(schema: Any) -> dict[str, Any]:
+    """Return what the metadata of a schema say of each column."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        found = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        if isinstance(found, dict):
+            return found
+    return {}

@@ -1,0 +1,167 @@
+"""Tables of Hugging Face: tests/data/hugging_face was written by datasets 5.2.0 (pyarrow 26)."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaseg.cli import main
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.hugging_face import HuggingFace
+from scaseg.data.datasets.recognition import recognize
+from scaseg.data.decode import table
+from scaseg.data.prepare import prepare
+from scaseg.data.validation.check import check_data
+from tests.data.annotations import CLASSES, EMPTY, SCENE, png_bytes
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+MADE = Path(__file__).parent / "hugging_face"
+PHOTOGRAPH = png_bytes(np.zeros((6, 8, 3)))
+
+
+def write(path, columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def image(data):
+    return {"bytes": data, "path": None}
+
+
+@pytest.mark.parametrize("form", ["hub", "saved"])
+def test_photographs_and_label_maps(form, tmp_path, capsys):
+    root = shutil.copytree(MADE / form, tmp_path / form)
+    (root / "id2label.json").write_text('{"0": "background", "1": "car", "2": "tree"}')
+    assert [(one.name, one.root) for one in recognize(root)] == [("hf", root)]
+    assert HuggingFace.splits(root) == ("train", "val")
+    train = HuggingFace(root, "train")
+    assert (train.classes, train.names) == (CLASSES, ["train/000000", "train/000001"])
+    assert [sample.labels.tolist() for sample in train] == [SCENE, SCENE[::-1]]
+    assert HuggingFace(root, "val")[0].labels.tolist() == EMPTY
+    assert train.size(0) == (6, 8)
+    assert len({HuggingFace(root).fingerprint(index) for index in range(3)}) == 3
+    assert check_data(HuggingFace, root).pixels == tuple(2 * np.bincount(np.ravel(SCENE)))
+    main(["data", "prepare", "auto", str(root), str(tmp_path / "ours")])
+    ours = FolderDataset(tmp_path / "ours", "train")
+    assert ours[1].labels.tolist() == SCENE[::-1]
+    assert np.array_equal(ours[1].image, train[1].image)
+    assert ours.pairs[0].image.suffix == ".jpg"  # as it was stored, not encoded again
+    assert ours.pairs[0].image.read_bytes() == train.read_photograph(train.pairs[0].image)
+    assert prepare(HuggingFace, root, tmp_path / "ours").skipped == 3
+
+
+def test_rows_of_numbers_whose_classes_have_names():
+    data = HuggingFace(MADE / "grid")
+    assert (data.classes, data.names) == (CLASSES, ["train/000000"])
+    assert data[0].labels.tolist() == SCENE
+
+
+def test_ids_with_gaps_and_unlabelled_ones(tmp_path):
+    """Names decide: values without one are refused, 255 is unlabelled."""
+    values = np.array([[0, 7, 40], [7, 255, 40]], np.uint8)
+    columns = {"image": [image(png_bytes(np.zeros((2, 3, 3))))], "mask": [image(png_bytes(values))]}
+    write(tmp_path / "a.parquet", columns)
+    (tmp_path / "id2label.json").write_text('{"40": "road", "7": "sky", "0": "unlabeled"}')
+    data = HuggingFace(tmp_path)
+    assert (data.classes, data.splits(tmp_path)) == (("sky", "road"), ())
+    assert data[0].labels.tolist() == [[255, 0, 1], [0, 255, 1]]
+    (tmp_path / "id2label.json").write_text('{"40": "road"}')
+    with pytest.raises(ValueError, match=r"a.parquet: mask, row 0: holds 0; 1 ids are named"):
+        HuggingFace(tmp_path)[0]
+    (tmp_path / "id2label.json").unlink()
+    assert HuggingFace(tmp_path).classes is None
+    assert HuggingFace(tmp_path)[0].labels.tolist() == values.tolist()
+    (tmp_path / "names.txt").write_text("\n".join(f"c{n}" for n in range(41)))
+    named = HuggingFace.configured(classes_file=str(tmp_path / "names.txt"))(tmp_path)
+    assert named[0].labels.tolist() == values.tolist()
+
+
+def test_columns_are_known_by_their_types_and_names_or_given(tmp_path):
+    columns = {"left": [image(PHOTOGRAPH)], "right": [image(PHOTOGRAPH)]}
+    columns |= {"label": [3], "semantic": [image(png_bytes(SCENE))]}
+    write(tmp_path / "a.parquet", columns)
+    assert recognize(tmp_path) == []
+    with pytest.raises(ValueError, match=r"columns left, right, label, semantic; say which: --im"):
+        HuggingFace(tmp_path)
+    chosen = HuggingFace.configured(image_column="right", label_column="semantic")
+    assert chosen(tmp_path)[0].labels.tolist() == SCENE
+    with pytest.raises(ValueError, match="--label-column: 'semantics'; did you mean semantic"):
+        HuggingFace.configured(image_column="right", label_column="semantics")(tmp_path)
+
+
+def test_groups_of_rows_are_read_once_and_not_all_are_held(tmp_path, monkeypatch):
+    rows = [image(PHOTOGRAPH)] * 20
+    content = pyarrow.table({"image": rows, "mask": [image(png_bytes(SCENE))] * 20})
+    parquet.write_table(content, tmp_path / "a.parquet", row_group_size=2)
+
+    class Counted(parquet.ParquetFile):
+        reads = 0
+
+        def read_row_group(self, *arguments, **options):
+            Counted.reads += 1
+            return super().read_row_group(*arguments, **options)
+
+    monkeypatch.setattr(parquet, "ParquetFile", Counted)
+    data, opened = HuggingFace(tmp_path), table.open_table(tmp_path / "a.parquet")
+    assert sum(sample.labels.sum() for sample in data) == 20 * np.sum(SCENE)
+    assert Counted.reads == 20  # 10 groups, 2 columns
+    assert len(opened._held) == table.HELD
+    monkeypatch.setattr(table, "MOST_BYTES", 10)
+    with pytest.raises(ValueError, match=r"a.parquet: more than 10 bytes in a group of rows"):
+        data[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        (image(None), "a.parquet: mask, row 0: holds no image, a path alone"),
+        (image(b"hello"), "a.parquet: mask, row 0: not an image"),
+        (image(png_bytes(np.zeros((6, 8, 3)))), "mask, row 0: a RGB label map"),
+        (image(png_bytes([[0, 1]])), r"label/0.png: 1 x 2 but its photograph is 6 x 8"),
+        ([[1, 2], [3]], "mask, row 0: no rows of whole numbers"),
+    ],
+)
+def test_label_maps_that_are_none(tmp_path, cell, said):
+    write(tmp_path / "a.parquet", {"image": [image(PHOTOGRAPH)], "mask": [cell]})
+    with pytest.raises(ValueError, match=said):
+        HuggingFace(tmp_path)[0]
+
+
+def test_files_that_are_damaged_or_of_two_configurations(tmp_path):
+    whole = write(tmp_path / "a" / "train.parquet", {"image": [image(PHOTOGRAPH)], "mask": [[[1]]]})
+    data = whole.read_bytes()
+    for damaged in (b"", b"PAR1", data[:-20], data[:40] + b"\xff" * 40 + data[80:]):
+        whole.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"train.parquet"):
+            HuggingFace(tmp_path)[0]
+    whole.write_bytes(data)
+    write(tmp_path / "b" / "train.parquet", {"image": [image(PHOTOGRAPH)], "mask": [[[1]]]})
+    with pytest.raises(ValueError, match=r"several configurations \(a, b\); give the folder of o"):
+        HuggingFace(tmp_path)
+
+
+def test_saved_folders_that_are_refused(tmp_path):
+    root = shutil.copytree(MADE / "saved", tmp_path / "saved")
+    state = root / "train" / "state.json"
+    content = json.loads(state.read_text())
+    for change, said in (
+        ({"_indices_data_files": [{"filename": "i.arrow"}]}, "a selection of rows; save it again"),
+        ({"_data_files": [{"filename": "../validation/state.json"}]}, "state.json: no such file"),
+        ({"_data_files": [{"filename": "gone.arrow"}]}, "gone.arrow: no such file"),
+    ):
+        state.write_text(json.dumps(content | change))
+        with pytest.raises(ValueError, match=said):
+            HuggingFace(root, "train")
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "train.parquet", {"image": [image(PHOTOGRAPH)], "mask": [[[1]]]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert recognize(tmp_path)[0].name == "hf"  # by the names of its files
+    with pytest.raises(ValueError, match=r"train.parquet: needs pyarrow; .*'scaseg\[data\]'"):
+        HuggingFace(tmp_path)
