@@ -70,9 +70,11 @@ class SuffixDataset(FolderDataset):
         """Return the endings of some files and a few label maps; None if no endings fit."""
         try:
             place = next(iter(cls.places(root).values()))
-            pairs, _ = cls.pair(place)
-            some = [pair.labels for pair in pairs[:: max(1, len(pairs) // SCANNED)]]
-            return (cls.endings(place), some) if some else None
+            assert place.labels is not None
+            endings = cls.endings(place)
+            ends = (endings.label.lower(),) if endings.label else LABEL_SUFFIXES
+            maps = [path for path in _files(place.labels) if path.name.lower().endswith(ends)]
+            return endings, maps[:: max(1, len(maps) // SCANNED)]
         except (UserError, OSError):
             return None
 
