@@ -64,9 +64,20 @@ def test_absent_classes_are_shown_as_such():
     matrix = ConfusionMatrix(3)
     matrix.update(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 0, 255]))
     table = matrix.scores().table(["sky", "tree", "sea"])
-    assert table.splitlines()[3].split() == ["sea", "n/a", "n/a"]
+    assert [line.split()[0] for line in table.splitlines()[:3]] == ["class", "sky", "tree"]
+    assert table.splitlines()[3] == "1 of 3 classes does not occur: sea"
     assert "PPA/aAcc 66.7   CAA/mAcc 75.0   mIoU 50.0" in table
     assert matrix.scores().pixels == 3
+
+
+def test_many_absent_classes_are_one_line():
+    matrix = ConfusionMatrix(171)
+    matrix.update(torch.tensor([3]), torch.tensor([3]))
+    lines = matrix.scores().table([f"name {index}" for index in range(171)]).splitlines()
+    assert len(lines) == 5
+    assert lines[1].split() == ["name", "3", "100.0", "100.0"]
+    assert lines[2].startswith("170 of 171 classes do not occur: name 0, name 1, name 2, name 4,")
+    assert lines[2].endswith(" and 162 more")
 
 
 def test_nothing_labelled():

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from scaseg.errors import UserError
 
+NAMED = 8  # classes that do not occur, in the line about them
+
 
 class ConfusionMatrix:
     """Counts pixels by true class (row) and predicted class (column), int64: sums are exact.
@@ -88,11 +90,19 @@ class Scores:
 
 
 def class_table(names: Sequence[str], accuracies: Sequence[float], ious: Sequence[float]) -> str:
-    """Return accuracy and IoU of each class as lines of text."""
-    width = max(len(name) for name in [*names, "class"])
+    """Return accuracy and IoU of each class that occurs as lines of text; a line has the others."""
+    rows = list(zip(names, accuracies, ious, strict=True))
+    present = [row for row in rows if row[1] == row[1]]
+    absent = [row[0] for row in rows if row[1] != row[1]]
+    width = max(len(name) for name in [*(row[0] for row in present), "class"])
     lines = [f"{'class':<{width}}  {'accuracy':>8}  {'IoU':>6}"]
-    for name, accuracy, iou in zip(names, accuracies, ious, strict=True):
+    for name, accuracy, iou in present:
         lines.append(f"{name:<{width}}  {percent(accuracy):>8}  {percent(iou):>6}")
+    if absent:
+        more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
+        does = "does" if len(absent) == 1 else "do"
+        lines.append(f"{len(absent)} of {len(rows)} classes {does} not occur: ")
+        lines[-1] += f"{', '.join(absent[:NAMED])}{more}"
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from scaseg.errors import UserError
+from scaseg.io.table import read_rows
 from scaseg.metrics import ConfusionMatrix
 from scaseg.plots.figures import (
     confusion_figure,
@@ -41,8 +42,18 @@ def texts(figure):
 def test_files_are_whole(tmp_path, classes, absent):
     matrix = confusion(classes, absent)
     written = write_evaluation(matrix, names(classes), tmp_path / "new" / "folder")
-    assert [path.name for path in written] == ["confusion.csv", "confusion.png", "per_class.png"]
-    for path in written[1:]:
+    assert [path.name for path in written] == [
+        *("confusion.csv", "confusion.png", "per_class.png", "per_class.csv")
+    ]
+    per_class = read_rows(written[3])
+    assert [row["class"] for row in per_class] == names(classes)
+    for index, row in enumerate(per_class):
+        pixels, right = int(matrix.counts[index].sum()), int(matrix.counts[index, index])
+        assert int(row["pixels"]) == pixels
+        assert (row["accuracy"] == "") == (row["IoU"] == "") == (pixels == 0)
+        if pixels:
+            assert float(row["accuracy"]) == pytest.approx(100 * right / pixels)
+    for path in written[1:3]:
         with Image.open(path) as picture:
             picture.load()
             width, height = picture.size

@@ -71,7 +71,19 @@ def test_json_is_all_that_is_printed(trained, scenes, tmp_path, capsys):
     assert found["images"] == 5
     assert 0 <= found["mIoU"] <= found["CAA"] <= 100
     written = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert written == {"confusion.png", "confusion.csv", "per_class.png"}
+    tables = {"metrics.json", "per_class.csv", "confusion.csv"}
+    assert written == {"confusion.png", "per_class.png", *tables}
+    again = json.loads((tmp_path / "pictures" / "metrics.json").read_text())
+    assert {name: again[name] for name in found} == found
+    rows = read_rows(tmp_path / "pictures" / "per_class.csv")
+    assert [row["class"] for row in rows] == list(CLASSES)
+    ious = [one["IoU"] for one in found["per_class"].values()]
+    assert [float(row["IoU"]) for row in rows] == ious
+    main([*common, "--workers", "0", "--json", "--out", str(tmp_path / "pictures")])  # ours: again
+    (tmp_path / "pictures" / "metrics.json").write_text('{"mine": 1}')
+    with pytest.raises(SystemExit):
+        main([*common, "--workers", "0", "--json", "--out", str(tmp_path / "pictures")])
+    assert "metrics.json: was not made by scaseg" in capsys.readouterr().err
 
 
 def test_more_looks_at_each_photograph(trained, capsys):

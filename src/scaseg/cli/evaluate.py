@@ -29,7 +29,8 @@ def add_command(add: Callable[..., Parser]) -> None:
         "evaluate",
         help="the paper's three metrics of a model, and its confusion matrix",
         description="Evaluate a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
-        "labels' own resolution. Unlabelled pixels never count; classes that do not occur are n/a.",
+        "labels' own resolution. Unlabelled pixels never count; a line names the classes that do not "
+        "occur.",
         epilog="example: scaseg evaluate --model runs/first --data photos --split test --out "
         "runs/first/test; labels are read as in training (--data.label_map and so on change that); "
         "without --model the built-in one is evaluated, on --data with its classes",
@@ -40,7 +41,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         "--split", metavar="NAME", help="train, val, test or all (test, else val, else held out)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--out", metavar="DIR", help="also write pictures and confusion.csv there")
+    parser.add_argument("--out", metavar="DIR", help="also write tables, JSON and pictures there")
     add_max_pixels(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     group = parser.add_argument_group("test-time augmentation: the mean over scales and flips")

@@ -11,7 +11,9 @@ from scaseg.io.model_folder import RECIPE
 from scaseg.io.paths import open_regular
 
 MARK = "made by scaseg"  # in the metadata of every result that a command may replace
-CONFUSION = "truth \\ prediction"  # how confusion.csv begins: a table has no metadata
+# how confusion.csv and per_class.csv begin: a table has no metadata
+CONFUSION = "truth \\ prediction"
+PER_CLASS = ("class", "pixels", "accuracy", "IoU")
 SEARCHED = 1 << 16  # bytes at either end of a file: PNG and JPEG say it first, PDF and zip last
 RECORD = ".scaseg.json"  # of `predict`, in the folder of its results
 RUN_PARTS = ("environment.json", "checkpoints", "runs")  # beside a recipe: of a run, a comparison
@@ -23,7 +25,7 @@ def is_ours(path: Path) -> bool:
         ends = file.read(SEARCHED)
         file.seek(max(0, os.fstat(file.fileno()).st_size - SEARCHED))
         ends += file.read()
-    return any(mark.encode() in ends for mark in (MARK, CONFUSION))
+    return any(mark.encode() in ends for mark in (MARK, CONFUSION, ",".join(PER_CLASS)))
 
 
 def check_replaceable(path: Path) -> None:

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
-from scaseg.io.ownership import CONFUSION, MARK
+from scaseg.io.ownership import CONFUSION, MARK, PER_CLASS
 from scaseg.io.table import write_rows
 from scaseg.metrics import ConfusionMatrix, percent
 
 BLUE, MIDDLE, LIGHT = "#3b6ea5", "#6a97c4", "#9bbcd9"
 GRAY, DARK = "#c9d3de", "#555555"
 FORMATS = ("png", "pdf", "svg")
-EVALUATION = ("confusion.csv", "confusion.png", "per_class.png")
+EVALUATION = ("confusion.csv", "confusion.png", "per_class.png", "per_class.csv", "metrics.json")
 
 
 def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) -> None:  # noqa: A002
@@ -39,16 +39,30 @@ def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) 
 def write_evaluation(
     confusion: ConfusionMatrix, classes: Sequence[str], folder: Path
 ) -> list[Path]:
-    """Write confusion.csv (pixels, rows are the truth), confusion.png and per_class.png."""
+    """Write confusion.csv (pixels, rows are the truth), confusion.png, per_class.png and .csv.
+
+    In per_class.csv: labelled pixels, accuracy and IoU in percent, empty for what does not occur.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in EVALUATION]
+    paths = [folder / name for name in EVALUATION[:4]]
     head = [CONFUSION, *classes]
     counts = zip(classes, confusion.counts.tolist(), strict=True)
     rows = [dict(zip(head, [name, *row], strict=True)) for name, row in counts]
     write_rows(paths[0], rows)
     save_figure(confusion_figure(confusion, classes), paths[1])
     save_figure(per_class_figure(confusion, classes), paths[2])
+    scores, pixels = confusion.scores(), confusion.counts.sum(1).tolist()
+    columns = zip(classes, pixels, scores.accuracies, scores.ious, strict=True)
+    table = [
+        dict(zip(PER_CLASS, (*row[:2], *(_percent(one) for one in row[2:])), strict=True))
+        for row in columns
+    ]
+    write_rows(paths[3], table)
     return paths
+
+
+def _percent(share: float) -> float | None:
+    return None if share != share else 100 * share
 
 
 def confusion_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figure:

@@ -22,9 +22,10 @@ from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Notify, Part, quick_check, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
+from scaseg.io.atomic import write_json
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import find_model, model_notes
-from scaseg.io.ownership import check_replaceable
+from scaseg.io.ownership import MARK, check_replaceable
 from scaseg.metrics import ConfusionMatrix, Scores
 from scaseg.models.build import load_model
 from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
@@ -62,6 +63,11 @@ class Evaluation:
         """Return all metrics in percent as text."""
         return self.scores.table(self.classes)
 
+    def save(self, folder: str | Path) -> None:
+        """Write metrics.json (what --json prints), per_class.csv, confusion.csv and pictures."""
+        write_evaluation(self.confusion, self.classes, Path(folder))
+        write_json(Path(folder) / EVALUATION[-1], {**self.to_dict(), "software": MARK})
+
 
 def evaluate(
     model: Segmenter | str | Path | None,
@@ -81,8 +87,8 @@ def evaluate(
     and device are left as they were. data: a dataset (your own too, see `scaseg.train`), or a
     folder whose labels are read as in the model's training (None: the data of its training), with
     overrides such as {"data.ignore_index": "0"}. split: test, else val, else what training held
-    out; or all. check: see `check_dataset` (None: as data.check says). out: a folder for pictures
-    and confusion.csv.
+    out; or all. check: see `check_dataset` (None: as data.check says). out: a folder for
+    what `Evaluation.save` writes.
     With several devices, every process returns the same numbers as one process would.
     """
     notes: list[str] = []
@@ -131,7 +137,7 @@ def evaluate(
             place = str(dataset.root or "data")
             raise UserError(place, "no pixel of these images is labelled", "label some")
         if out is not None and is_rank_zero():
-            write_evaluation(result.confusion, result.classes, Path(out))
+            result.save(out)
     return result
 
 
