@@ -29,8 +29,8 @@ def add_command(add: Callable[..., Parser]) -> None:
         "evaluate",
         help="the paper's three metrics of a model, and its confusion matrix",
         description="Evaluate a model on a split: PPA/aAcc, CAA/mAcc, mIoU and each class, at the "
-        "labels' own resolution. Unlabelled pixels never count; a line names the classes that do not "
-        "occur.",
+        "labels' own resolution. Unlabelled pixels never count; a line names the classes that do "
+        "not occur.",
         epilog="example: scaseg evaluate --model runs/first --data photos --split test --out "
         "runs/first/test; labels are read as in training (--data.label_map and so on change that); "
         "without --model the built-in one is evaluated, on --data with its classes",
