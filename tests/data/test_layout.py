@@ -7,11 +7,12 @@ import pytest
 from PIL import Image
 
 from scaseg.cli import main
-from scaseg.config.run import DataConfig
+from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.prepare import prepare
 from scaseg.data.splits import training_splits
 from scaseg.data.validation.check import check_data
+from scaseg.training.data import open_data
 
 SIZE = (9, 12)
 
@@ -94,8 +95,13 @@ def test_photographs_beside_the_splits_are_said(tmp_path):
     for name in ("train/a", "val/b", "c"):
         photograph(tmp_path / "images" / f"{name}.jpg", len(name))
         labels(tmp_path / "labels" / f"{name}.png")
-    [note] = FolderDataset(tmp_path, "train").notes
-    assert note == "images/ has c.jpg beside train/, val/: not used"
+    (tmp_path / "test").mkdir()
+    heard = []
+    open_data(RunConfig(data=DataConfig(root=str(tmp_path))), None, notify=heard.append)
+    assert heard == [
+        f"note: {tmp_path}: images/ has c.jpg beside train/, val/: not used",
+        f"note: {tmp_path}: test/ is not used: the data are in images/",
+    ]
 
 
 def test_lists_come_before_folders(tmp_path):

@@ -96,6 +96,8 @@ def open_data(
     if isinstance(train, PairedDataset):
         with progress_bar("checking the data", shown=not quiet) as progress:
             counted = _validate(config, train, val, progress, notify)
+        for note in train.notes:  # some know only after reading
+            notify(f"note: {train.root}: {note}")
     if isinstance(train, OwnDataset):
         _check_own(config, train, val)
     pixels = None

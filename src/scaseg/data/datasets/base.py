@@ -21,6 +21,7 @@ from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import on_disk, read_lines, shown
 
+JPEG = (".jpg", ".jpeg", ".JPG", ".JPEG")  # for label maps never
 INVALID = -1  # in a table for renumber(): an id that no label map may hold
 
 
@@ -359,7 +360,7 @@ def pair_files(
             problems.append(UserError(shown(images), what, remedy, repr(listed)))
         elif own is not None:
             pairs.append(FilePair(photographs[name][0], maps[own][0], name))
-        elif lossy := [end for end in (".jpg", ".jpeg") if (labels / f"{name}{end}").is_file()]:
+        elif lossy := [end for end in JPEG if (labels / f"{name}{end}").is_file()]:
             png = "its values are blurred, use PNG"
             problems.append(UserError(shown(labels / f"{name}{lossy[0]}"), "a JPEG label map", png))
         else:

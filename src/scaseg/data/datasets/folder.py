@@ -18,6 +18,7 @@ from scaseg.data.datasets.layout import (
     find_layout,
     nearest_file,
     split_of,
+    subfolders,
 )
 from scaseg.data.datasets.recognition import advice
 from scaseg.data.decode.image import IMAGE_SUFFIXES
@@ -25,7 +26,8 @@ from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
-CONVERT = "bring the names together: `scaseg data prepare suffix SRC DST`"
+RENAME = "bring the names together: `scaseg data prepare suffix SRC DST`"
+CONVERT = "draw it: `scaseg data prepare FORMAT SRC DST`, `scaseg data list` names the formats"
 # a line of a list that names both files: images/a.jpg labels/a.png
 _PAIR = re.compile(
     r"(.+?\.(?:jpe?g|png|bmp|tiff?|webp))\s*[\s,;]\s*(.+\.(?:png|tiff?|bmp|npy))", re.IGNORECASE
@@ -65,18 +67,19 @@ class FolderDataset(PairedDataset):
             for place in splits.values()
             if place.labels is None
         ]
-        if whole is not None and splits and not find_lists(self.root):
-            used = {place.images for place in splits.values()}
-            beside = [path for path in whole.images.iterdir() if path not in used]
-            beside = [path for path in beside if not path.name.startswith(".")]
-            if beside:
-                folders = ", ".join(f"{shown(path.name)}/" for path in sorted(used))
-                what = (
-                    f"{min(beside).name} and {len(beside) - 1} more"
-                    if beside[1:]
-                    else beside[0].name
-                )
-                found.append(f"{whole.images.name}/ has {shown(what)} beside {folders}: not used")
+        if whole is None or find_lists(self.root):
+            return found
+        used = {place.images for place in splits.values()}
+        loose = [path.name for path in whole.images.iterdir() if path not in used] if used else []
+        if beside := sorted(name for name in loose if not name.startswith(".")):
+            folders = ", ".join(f"{shown(path.name)}/" for path in sorted(used))
+            what = shown(beside[0]) + (f" and {len(beside) - 1} more" if beside[1:] else "")
+            found.append(f"{whole.images.name}/ has {what} beside {folders}: not used")
+        found += [
+            f"{shown(name)}/ is not used: the data are in {whole.images.name}/"
+            for name in sorted(subfolders(self.root))
+            if split_of(name) is not None
+        ]
         return found
 
     @classmethod
@@ -143,7 +146,10 @@ def _pair(
     if first and there and Path(there).suffix.lower() not in (".jpg", ".jpeg"):  # said already
         photograph = photographs[first][0].relative_to(images).as_posix()
         what = f"has {shown(there)} for {shown(photograph)}, and no label map of its name"
-        problems = [UserError(shown(labels), what, advice(root) or CONVERT)]
+        is_image = Path(there).suffix.lower() in LABEL_SUFFIXES
+        problems = [
+            UserError(shown(labels), what, advice(root) or (RENAME if is_image else CONVERT))
+        ]
     return pairs, problems
 
 
