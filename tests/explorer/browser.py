@@ -26,6 +26,7 @@ def open_page(address, *, size=(1280, 900), **options):
         page.on("console", lambda one: problems.append(one.text) if one.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", check)
+        page.problems = problems
         page.goto(address)
         page.wait_for_selector(".surface")
         yield page

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaseg.cli.options import add_max_pixels, find, load
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, whole
 from scaseg.errors import UserError
 from scaseg.io.model_folder import USUAL
 from scaseg.io.paths import check_file
 from scaseg.progress import progress_bar
 from scaseg.system import DEVICES
+
+if TYPE_CHECKING:
+    from scaseg.models.segmenter import Segmenter
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -20,13 +24,16 @@ def add_command(add: Callable[..., Parser]) -> None:
     parser = add(
         "explore",
         help="a page on which the pointer shows what every neuron depends on",
-        description="Write one HTML file that opens in any browser, without a server or a network. "
-        "Move the pointer over a picture, and the dependency map of the neuron under it follows; "
-        "pin points, compare models side by side, keep maps and views.",
-        epilog="example: scaseg explore photo.jpg --export page.html; with two models: scaseg "
-        "explore photo.jpg --model runs/none runs/sca --export page.html",
+        description="Open a page in the browser, served by this machine for this machine alone. "
+        "Drop a photograph on it, move the pointer over it, and the dependency map of the neuron "
+        "under it follows; pin points, take their sources away, compare models side by side. "
+        "--export writes the page as one HTML file instead, which needs no server.",
+        epilog="example: scaseg explore photo.jpg --model runs/none runs/sca; for a talk: scaseg "
+        "explore photo.jpg --export page.html",
     )
-    parser.add_argument("images", nargs="+", metavar="IMAGES", help="images, or folders of them")
+    parser.add_argument(
+        "images", nargs="*", metavar="IMAGES", help="images, or folders of them (two examples)"
+    )
     parser.add_argument(
         "--model",
         nargs="+",
@@ -34,45 +41,100 @@ def add_command(add: Callable[..., Parser]) -> None:
         metavar="MODEL",
         help=f"run folders, others by save_pretrained, or {USUAL}: built in, and the default",
     )
-    parser.add_argument(
-        "--export", type=Path, required=True, metavar="FILE", help="the page to write"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace a page that is there")
     add_max_pixels(parser)
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
-    parser.add_argument("--quiet", action="store_true", help="print nothing, no progress")
+    parser.add_argument("--quiet", action="store_true", help="print the address alone, no progress")
+    group = parser.add_argument_group("the server")
+    group.add_argument(
+        "--port", type=whole(0, 65535), metavar="N", help="0 for any that is free (8765)"
+    )
+    group.add_argument(
+        "--host", metavar="ADDRESS", help="others than this machine need a --token (127.0.0.1)"
+    )
+    group.add_argument("--token", metavar="TEXT", help="what every visitor must show")
+    group.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    group = parser.add_argument_group("a page without a server")
+    group.add_argument("--export", type=Path, metavar="FILE", help="the page to write")
+    group.add_argument("--overwrite", action="store_true", help="replace a page that is there")
     parser.set_defaults(run=_explore)
 
 
 def _explore(options: argparse.Namespace) -> None:
-    from scaseg.explorer.page import export_page, is_page
-    from scaseg.inference.inputs import Inputs
-
-    page: Path = options.export
-    check_file("--export", page, overwrite=options.overwrite)
-    if page.exists() and not is_page(page):
-        raise UserError("--export", f"{page} is no page by `scaseg explore`", "give another name")
+    given = [name for name in ("port", "host", "token", "no_browser") if getattr(options, name)]
+    if options.export is not None and given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise UserError(option, "came with --export, which needs no server", "leave it out")
+    if options.export is None and options.overwrite:
+        raise UserError("--overwrite", "came without --export", "leave it out")
+    if options.export is not None:
+        check_file("--export", options.export, overwrite=options.overwrite)
     folders = [find("--model", name) for name in options.model]
-    inputs = list(Inputs(options.images, page, None))
+    names = _distinct([name or USUAL for name in options.model])
 
+    def models() -> Mapping[str, Segmenter]:
+        return {
+            name: load("--model", folder, options.device)
+            for name, folder in zip(names, folders, strict=True)
+        }
+
+    images: list[Path] = []
+    if options.images:
+        from scaseg.inference.inputs import Inputs
+
+        images = [file.path for file in Inputs(options.images, options.export or Path(), None)]
+    if options.export is None:
+        _serve(options, models, images)
+    else:
+        _export(options, models, images)
+
+
+def _serve(
+    options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
+) -> None:
+    try:
+        from scaseg.explorer.serve import example_pictures, serve
+    except ImportError as error:
+        remedy = "pip install 'scaseg[explorer]', or write a page with --export"
+        raise UserError("explore", f"{error.name} is not installed", remedy) from error
+
+    def announce(address: str) -> None:
+        text = address if options.quiet else f"open {address} (Ctrl-C ends it)"
+        print(text, flush=True)  # scripts read it through a pipe
+
+    serve(
+        models,
+        images or example_pictures(),
+        host=options.host or "127.0.0.1",
+        port=8765 if options.port is None else options.port,
+        token=options.token,
+        max_pixels=options.max_pixels,
+        browser=not options.no_browser,
+        announce=announce,
+    )
+
+
+def _export(
+    options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
+) -> None:
     from scaseg.data.decode.image import read_image
-    from scaseg.explorer.payload import picture_payload
+    from scaseg.explorer.page import export_page, is_page
+    from scaseg.explorer.payload import picture_payloads
     from scaseg.io.atomic import write_text
 
-    names = _distinct([name or USUAL for name in options.model])
-    models = {
-        name: load("--model", folder, options.device)
-        for name, folder in zip(names, folders, strict=True)
-    }
-    payloads = []
+    page: Path = options.export
+    if page.exists() and not is_page(page):
+        raise UserError("--export", f"{page} is no page by `scaseg explore`", "give another name")
+    if not images:
+        raise UserError("IMAGES", "none", "give the pictures of the page")
+    loaded, payloads = models(), []
     with progress_bar("segmenting", shown=not options.quiet) as progress:
-        for file in inputs:
-            pixels = read_image(file.path, max_pixels=options.max_pixels)
-            payloads.append(picture_payload(file.path.name, pixels, models))
-            progress(len(payloads), len(inputs))
+        for path in images:
+            pixels = read_image(path, max_pixels=options.max_pixels)
+            payloads += [one for one, _ in picture_payloads([(path.name, pixels)], loaded)]
+            progress(len(payloads), len(images))
     write_text(page, export_page(payloads))
     if not options.quiet:
-        count = f"{len(inputs)} picture{'' if len(inputs) == 1 else 's'}"
+        count = f"{len(images)} picture{'' if len(images) == 1 else 's'}"
         size = page.stat().st_size / 2**20
         print(f"{page}: {count}, {size:.1f} MiB; open it in a browser")
 

@@ -79,8 +79,7 @@ def occlusion(
         if neurons < 3:
             raise UserError("images", f"number {number} has {neurons} neurons", "give larger ones")
         chosen = torch.randperm(neurons, generator=generator)[:decisions]
-        with evaluating(model):
-            drops.append(_drops(features, chosen, mass, repeats, generator))
+        drops.append(_drops(features, chosen, mass, repeats, generator))
     if not drops:
         raise UserError("images", "none", "give at least one photograph")
     # images are evidence, one against another; with a single one its decisions have to do
@@ -109,10 +108,10 @@ def _drops(
         for repeat in range(1, 1 + repeats):
             order = torch.randperm(neurons - 1, generator=generator)
             stays[repeat, others[order[: len(strongest)]]] = False
-    before = _probabilities(features, torch.ones(1, neurons, dtype=torch.bool))[0]  # (classes, n)
+    before = occluded(features, torch.ones(1, neurons, dtype=torch.bool))[0]  # (classes, n)
     targets = chosen.repeat_interleave(1 + repeats)
     decided = before.argmax(0)[targets], targets
-    parts = [_probabilities(features, part) for part in kept.flatten(0, 1).split(AT_ONCE)]
+    parts = [occluded(features, part) for part in kept.flatten(0, 1).split(AT_ONCE)]
     after = torch.cat(parts)[torch.arange(len(targets)), *decided]
     drops = (before[decided] - after).double().view(-1, 1 + repeats).numpy()
     removed_part = (~kept[:, 0]).sum(1).numpy() / (neurons - 1)
@@ -135,11 +134,13 @@ def strongest_sources(row: Tensor, own: int, mass: float, generator: torch.Gener
     return order[: min(count, len(order) - 1)]
 
 
-def _probabilities(features: ContextFeatures, kept: Tensor) -> Tensor:
-    """Probabilities (B, classes, n) where only the sources `kept` (B, n) are context."""
+@torch.no_grad()
+def occluded(features: ContextFeatures, kept: Tensor) -> Tensor:
+    """Return probabilities (B, classes, n) where only the sources `kept` (B, n) are context."""
     context = features.context
     batch = features.features.expand(len(kept), -1, -1, -1)
-    # not context(x, mask=...): that would take the neurons out of the map too
-    remaining = context.target_context(batch, None, kept.to(batch.device))
-    scores = features.model.head(torch.relu(context.combine(batch, remaining)))
+    with evaluating(features.model):
+        # not context(x, mask=...): that would take the neurons out of the map too
+        remaining = context.target_context(batch, None, kept.to(batch.device))
+        scores = features.model.head(torch.relu(context.combine(batch, remaining)))
     return scores.float().softmax(1).flatten(2).cpu()

@@ -1,4 +1,4 @@
-"""The explorer as one HTML file that needs no server: scripts, styles and pictures within it."""
+"""The page of the explorer: served, or one HTML file with scripts, styles and pictures in it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def export_page(payloads: Sequence[dict[str, Any]]) -> str:
     head += f"<title>scaseg explorer</title>\n<style>{style}</style>"
     end = f'<script type="application/json" id="data">{data}</script>\n'
     end += f'<script type="module">{script}</script>'
+    page = (STATIC / "page.html").read_text(encoding="utf-8")
+    return page.replace("<!-- head -->", head).replace("<!-- end -->", end)
+
+
+def server_page() -> str:
+    """Return the page that a server gives, which fetches its parts from there."""
+    head = '<title>scaseg explorer</title>\n<link rel="stylesheet" href="/static/style.css">'
+    end = '<script type="module" src="/static/server.js"></script>'
     page = (STATIC / "page.html").read_text(encoding="utf-8")
     return page.replace("<!-- head -->", head).replace("<!-- end -->", end)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from PIL import Image
 from scaseg.errors import UserError
 from scaseg.explanation.features import NeuronGrid, extract_features
 from scaseg.inference.predict import predict
+from scaseg.inference.segmentation import Segmentation
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.context import Context, MapFactors
 from scaseg.nn.contexts.baselines import NoContext
@@ -28,20 +29,31 @@ MOST_COEFFICIENTS = 2048  # neurons: where a context has no factors, n x n numbe
 ROWS = 256  # of coefficients at a time
 
 
-def picture_payload(
-    name: str, image: NDArray[np.uint8], models: Mapping[str, Segmenter]
-) -> dict[str, Any]:
-    """Return a picture (H, W, 3) as each model sees it, as JSON types; models by name."""
-    image = shrink(image, max(len(model.classes) for model in models.values()))
-    height, width = image.shape[:2]
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "JPEG", quality=88)
-    source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return {
-        "name": name,
-        "image": {"width": width, "height": height, "src": source},
-        "models": [model_payload(name, model, image) for name, model in models.items()],
-    }
+def picture_payloads(
+    pictures: Sequence[tuple[str, NDArray[np.uint8]]], models: Mapping[str, Segmenter]
+) -> Iterator[tuple[dict[str, Any], dict[str, Segmentation]]]:
+    """Yield each named picture (H, W, 3) as each model sees it, as JSON types, with the labels.
+
+    Pictures of similar sizes are segmented in one batch where that is faster.
+    """
+    classes = max(len(model.classes) for model in models.values())
+    images = [shrink(image, classes) for _, image in pictures]
+    found = {name: predict(model, images, scores=True) for name, model in models.items()}
+    for index, (title, _) in enumerate(pictures):
+        height, width = images[index].shape[:2]
+        buffer = io.BytesIO()
+        Image.fromarray(images[index]).save(buffer, "JPEG", quality=88)
+        source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        own = {name: segmentations[index] for name, segmentations in found.items()}
+        payload = {
+            "name": title,
+            "image": {"width": width, "height": height, "src": source},
+            "models": [
+                model_payload(name, model, images[index], own[name])
+                for name, model in models.items()
+            ],
+        }
+        yield payload, own
 
 
 def shrink(image: NDArray[np.uint8], classes: int) -> NDArray[np.uint8]:
@@ -56,9 +68,10 @@ def shrink(image: NDArray[np.uint8], classes: int) -> NDArray[np.uint8]:
 
 
 @torch.no_grad()
-def model_payload(name: str, model: Segmenter, image: NDArray[np.uint8]) -> dict[str, Any]:
-    """Return one model's view of a picture (H, W, 3), as JSON types."""
-    found = predict(model, image, scores=True)
+def model_payload(
+    name: str, model: Segmenter, image: NDArray[np.uint8], found: Segmentation
+) -> dict[str, Any]:
+    """Return one model's view of a picture (H, W, 3), as JSON types; found: with scores."""
     assert found.scores is not None
     confidence = np.round(255 * found.scores.max(0)).astype(np.uint8)
     palette = model.config.palette or default_palette(len(model.classes))

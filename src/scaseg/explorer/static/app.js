@@ -18,10 +18,26 @@ const state = {image: 0, pins: [], cursor: null, mode: "shares", reversed: false
   only: null, doubtful: false, doubt: 50, disagree: false};
 let images = [];
 let stages = [];
+let askOcclusion = null;
+let asked = 0;
 
-// images: [{name, thumbnail, load}], load() -> the payload of explorer/payload.py
-export async function startExplorer(available) {
+// Show another picture, such as one that was just dropped.
+export async function addImage(image) {
+  images = [...images, image];
+  Object.assign(state, {image: images.length - 1, pins: [], cursor: null, only: null});
+  writeAddress();
+  drawImageList();
+  await showImage();
+}
+
+// images: [{name, thumbnail, load}], load() -> the payload of explorer/payload.py.
+// occlude(image, model, row, column, part): the probabilities without the strongest sources; it
+// asks a server, so a page of its own has none.
+export async function startExplorer(available, {occlude = null} = {}) {
   images = available;
+  askOcclusion = occlude;
+  $("occlusion").hidden = true;
+  $("part").addEventListener("input", drawOcclusion);
   readAddress();
   for (const [id, name, value] of [["reversed", "reversed", "checked"],
     ["doubtful", "doubtful", "checked"], ["disagree", "disagree", "checked"]]) {
@@ -156,6 +172,7 @@ function draw() {
   }
   drawPinList();
   drawMaps();
+  drawOcclusion();
 }
 
 // The map of the point under the pointer, else of the last pin.
@@ -282,6 +299,34 @@ function drawImageList() {
     });
     return button;
   }));
+}
+
+// What becomes of the last pin's decision without the sources that its map points to.
+async function drawOcclusion() {
+  const place = state.pins.at(-1);
+  const shown = stages.filter((one) => one.model.factors);
+  $("occlusion").hidden = !askOcclusion || !place || !shown.length;
+  const part = Number($("part").value);
+  $("part-text").textContent = `${part} %`;
+  if ($("occlusion").hidden) return;
+  const turn = ++asked;
+  if (part === 0) {
+    $("after").replaceChildren();
+    return;
+  }
+  const lines = await Promise.all(shown.map(async (stage) => {
+    const {row, column} = stage.neuronAt(place);
+    const {name} = stage.model;
+    const {before, after} = await askOcclusion(images[state.image], name, row, column, part / 100);
+    const label = Object.keys(before).reduce((best, one) => before[one] > before[best] ? one : best);
+    const line = element("li");
+    const winner = Object.keys(after).reduce((best, one) => after[one] > after[best] ? one : best);
+    const now = winner === label ? "" : `, now ${winner} ${percent(after[winner])}`;
+    line.append(element("span", "", shown.length > 1 ? `${name}: ${label}` : label),
+      element("span", "number", `${percent(before[label])} → ${percent(after[label])}${now}`));
+    return line;
+  }));
+  if (turn === asked) $("after").replaceChildren(...lines); // else a later one was faster
 }
 
 // The maps of all pins, or of the middle of the picture, of every model that has some.

@@ -1,0 +1,74 @@
+// The page that a server gives: pictures are dropped, pasted or picked, and sent to it.
+
+import {addImage, startExplorer} from "./app.js";
+
+const $ = (id) => document.getElementById(id);
+
+async function ask(path, options) {
+  const answer = await fetch(path, options);
+  if (answer.ok) return answer.json();
+  const {error} = await answer.json().catch(() => ({error: `the server answered ${answer.status}`}));
+  const later = answer.headers.get("Retry-After");
+  throw new Error(later ? `${error} in ${later} seconds` : error);
+}
+
+function imageOf({id, name}) {
+  let payload = null;
+  const load = async () => {
+    payload = payload || await busy(ask(`/api/images/${id}/view`));
+    return payload;
+  };
+  return {id, name, thumbnail: `/api/images/${id}/thumbnail.jpg`, load};
+}
+
+async function busy(promise) {
+  document.body.classList.add("busy");
+  try {
+    return await promise;
+  } finally {
+    document.body.classList.remove("busy");
+  }
+}
+
+async function send(file) {
+  $("problem").textContent = "";
+  const body = new FormData();
+  body.append("image", file, file.name || "picture");
+  try {
+    await addImage(imageOf(await busy(ask("/api/images", {method: "POST", body}))));
+  } catch (error) {
+    $("problem").textContent = error.message;
+  }
+}
+
+function occlude(image, model, row, col, part) {
+  const query = new URLSearchParams({model, row, col, part});
+  return ask(`/api/images/${image.id}/occlusion?${query}`);
+}
+
+const pictureIn = (list) => [...(list || [])].find((file) => file.type.startsWith("image/"));
+
+$("add").hidden = false;
+$("file").addEventListener("change", () => $("file").files[0] && send($("file").files[0]));
+document.addEventListener("paste", (event) => {
+  const file = pictureIn(event.clipboardData.files);
+  if (file) send(file);
+});
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  document.body.classList.add("dropping");
+});
+document.addEventListener("dragleave", () => document.body.classList.remove("dropping"));
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dropping");
+  const file = pictureIn(event.dataTransfer.files);
+  if (file) send(file);
+  else $("problem").textContent = "that is no picture";
+});
+
+try {
+  await startExplorer((await ask("/api/images")).map(imageOf), {occlude});
+} catch (error) {
+  $("problem").textContent = error.message;
+}

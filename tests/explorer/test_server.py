@@ -1,0 +1,249 @@
+import io
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.explorer.test_payload import network, picture
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'scaseg[explorer]'")
+from starlette.testclient import TestClient
+
+from scaseg.explanation.features import extract_features
+from scaseg.explorer.pictures import Picture, Pictures
+from scaseg.explorer.server import Guard, create_app
+
+HOST = "http://127.0.0.1"
+
+
+def png(pixels=None, **options):
+    buffer = io.BytesIO()
+    Image.fromarray(picture() if pixels is None else pixels).save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def application(**options):
+    torch.manual_seed(0)
+    models = {"first": network("sca"), "second": network("none")}
+    return create_app(lambda: models, [Picture("shared.png", picture(), None)], **options)
+
+
+def client(app=None, **options):
+    return TestClient(app or application(**options), base_url=HOST)
+
+
+def send(web, data=None, **options):
+    files = {"image": ("x.png", png() if data is None else data)}
+    return web.post("/api/images", files=files, **options)
+
+
+def test_a_picture_is_segmented_and_every_answer_is_that_of_python():
+    web = client()
+    answer = send(web)
+    assert answer.status_code == 201
+    found = answer.json()
+    assert (found["width"], found["height"]) == (90, 61)
+    assert abs(sum(found["areas"].values()) - 1) < 1e-6
+    assert answer.headers["location"] == f"/api/images/{found['id']}"
+    assert web.get(f"/api/images/{found['id']}").json() == found
+
+    model = network("sca")
+    expected = model.predict(picture())
+    labels = web.get(f"/api/images/{found['id']}/labels.png")
+    assert labels.headers["content-type"] == "image/png"
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(labels.content))), expected.labels)
+
+    features = extract_features(model, picture())
+    got = web.get(f"/api/images/{found['id']}/dependency?row=3&col=5").json()
+    shares = features.context.dependency_map(features.features, 3, 5)[0].detach()
+    assert (got["height"], got["width"]) == tuple(shares.shape)
+    np.testing.assert_allclose(got["shares"], shares.flatten(), rtol=1e-5, atol=1e-8)
+
+    occluded = web.get(f"/api/images/{found['id']}/occlusion?row=3&col=5&part=0.3").json()
+    for when in ("before", "after"):
+        assert abs(sum(occluded[when].values()) - 1) < 1e-5
+    held = shares.flatten()[occluded["removed"]].sum()
+    assert 0.3 <= held < 0.35
+    assert occluded["before"] != occluded["after"]
+    nothing = web.get(f"/api/images/{found['id']}/occlusion?row=3&col=5&part=0").json()
+    assert nothing["before"] == nothing["after"]
+
+
+def test_the_page_has_its_parts_and_a_strict_policy():
+    web = client()
+    page = web.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    for name in ("server.js", "style.css", "app.js"):
+        assert web.get(f"/static/{name}").status_code == 200
+    for name in ("package.json", "page.html", "..%2fpage.py", "nothing.js"):
+        assert web.get(f"/static/{name}").status_code == 404
+    schema = web.get("/api/openapi.json").json()
+    assert {"/api/images", "/api/images/{key}/dependency", "/health"} <= set(schema["paths"])
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"", 422),
+        (b"hello", 422),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), 422),
+        (png()[:-40], 422),
+        (b"\x80\x04\x95" + bytes(50), 422),  # a pickle
+        (png(np.zeros((4, 4, 3), np.uint8)), 422),
+    ],
+    ids=["empty", "text", "header alone", "torn", "pickle", "tiny"],
+)
+def test_bad_uploads_are_answered_in_one_line(data, status):
+    web = client()
+    answer = send(web, data)
+    assert answer.status_code == status
+    assert "\n" not in answer.json()["error"]
+    assert "/tmp" not in answer.text
+    assert web.get("/health").json()["status"] == "ok"
+
+
+def test_a_request_without_its_field_or_with_odd_numbers():
+    web = client()
+    assert web.post("/api/images", files={"picture": ("x.png", png())}).status_code == 422
+    [shared] = web.get("/api/images").json()
+    for query in ("row=-1&col=0", "row=a&col=0", "row=999&col=0", "col=0", "row=0&col=0&model=x"):
+        answer = web.get(f"/api/images/{shared['id']}/dependency?{query}")
+        assert answer.status_code == 422
+        assert answer.json()["error"]
+    assert web.get(f"/api/images/{shared['id']}/occlusion?row=0&col=0&part=1").status_code == 422
+    none = web.get(f"/api/images/{shared['id']}/dependency?row=0&col=0&model=second")
+    assert none.status_code == 422  # it has no context
+
+
+def test_uploads_end_at_the_limit_even_if_their_length_lies():
+    web = client(guard=Guard(most_upload=1 << 20))
+    large = bytes(3 << 20)
+    assert send(web, large).status_code == 413
+    body = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n' + large
+
+    def parts():  # chunked: without a length
+        for at in range(0, len(body), 65536):
+            yield body[at : at + 65536]
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    assert web.post("/api/images", content=parts(), headers=headers).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 400),
+        ({"host": "evil.example:80", "origin": "http://evil.example"}, 400),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": HOST}, 200),
+        ({"host": "localhost:9"}, 200),
+        ({"host": "[::1]:9"}, 200),
+    ],
+)
+def test_requests_must_come_from_here(headers, status):
+    assert client().get("/api/images", headers=headers).status_code == status
+
+
+def test_with_a_token_every_visitor_shows_it():
+    web = client(guard=Guard("0.0.0.0", "secret"))
+    assert web.get("/").status_code == 401
+    assert web.get("/?token=wrong").status_code == 401
+    assert web.get("/health").status_code == 200
+    bearer = {"authorization": "Bearer secret", "host": "machine.example"}
+    assert web.get("/api/images", headers=bearer).status_code == 200
+    assert web.get("/?token=secret").status_code == 200
+    assert web.get("/api/images").status_code == 200  # by its cookie
+
+
+def test_browsers_do_not_see_each_others_pictures():
+    app = application()
+    one, other, script = client(app), client(app), client(app)
+    for browser in (one, other):
+        browser.get("/")
+    mine = send(one).json()["id"]
+    assert mine in [picture["id"] for picture in one.get("/api/images").json()]
+    assert mine not in [picture["id"] for picture in other.get("/api/images").json()]
+    for path in ("", "/view", "/labels.png", "/dependency?row=0&col=0", "/thumbnail.jpg"):
+        assert other.get(f"/api/images/{mine}{path}").status_code == 404
+    assert other.delete(f"/api/images/{mine}").status_code == 404
+    theirs = send(script).json()["id"]  # without a session, the id itself is the key
+    assert script.get(f"/api/images/{theirs}").status_code == 200
+    assert one.get(f"/api/images/{theirs}").status_code == 404
+    assert one.delete(f"/api/images/{mine}").status_code == 204
+    assert one.get(f"/api/images/{mine}").status_code == 404
+    [shared] = other.get("/api/images").json()
+    assert other.delete(f"/api/images/{shared['id']}").status_code == 403
+
+
+def test_pictures_expire_and_take_bounded_memory(monkeypatch):
+    held = Pictures(most_bytes=100_000, expiry=100)
+    pictures = [Picture(str(number), picture(), "me") for number in range(10)]
+    shared = Picture("shared", picture(), None)
+    for one in (shared, *pictures):
+        held.add(one)
+    names = [one.name for one in held.seen_by("me")]
+    assert names == ["shared", "4", "5", "6", "7", "8", "9"]  # 16,470 bytes each
+    later = time.monotonic() + 101
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert [one.name for one in held.seen_by("me")] == ["shared"]
+
+
+def test_a_full_queue_says_when_to_come_again_and_health_answers():
+    app, started, go_on = application(queued=1), Event(), Event()
+    web = client(app)
+    [shared] = web.get("/api/images").json()
+    address = f"/api/images/{shared['id']}/dependency?row=0&col=0"
+    assert web.get(address).status_code == 200
+
+    def load():
+        started.set()
+        go_on.wait(20)
+        return {"m": network("sca")}
+
+    slow = create_app(load, [Picture("shared.png", picture(), None)], queued=1)
+    with client(slow) as web, ThreadPoolExecutor(1) as thread:
+        [shared] = web.get("/api/images").json()
+        first = thread.submit(web.get, f"/api/images/{shared['id']}")
+        started.wait(20)
+        assert web.get("/health").json()["pending"] == 1
+        busy = web.get(f"/api/images/{shared['id']}")
+        assert busy.status_code == 503
+        assert int(busy.headers["retry-after"]) > 0
+        go_on.set()
+        assert first.result().status_code == 200
+
+
+def test_many_at_once_get_their_own_results():
+    app = application(queued=1000)
+    sizes = [(40 + number, 50) for number in range(12)]
+    images = [np.full((*size, 3), 20 * number, np.uint8) for number, size in enumerate(sizes)]
+
+    def visit(number):
+        web = client(app)
+        found = send(web, png(images[number % 12])).json()
+        labels = web.get(f"/api/images/{found['id']}/labels.png").content
+        return (found["height"], found["width"]), np.asarray(Image.open(io.BytesIO(labels)))
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(visit, range(48)))
+    model = network("sca")
+    for number, (size, labels) in enumerate(answers):
+        assert size == sizes[number % 12]
+        if number < 12:
+            assert np.array_equal(labels, model.predict(images[number]).labels)
+
+
+def test_the_view_is_what_the_page_reads():
+    web = client()
+    [shared] = web.get("/api/images").json()
+    view = json.loads(web.get(f"/api/images/{shared['id']}/view").content)
+    assert [one["name"] for one in view["models"]] == ["first", "second"]
+    assert view["image"]["src"].startswith("data:image/jpeg")
