@@ -153,3 +153,12 @@ def test_only_a_page_of_ours_is_replaced(page_file, capsys):
     assert stop.value.code == 2
     assert photograph.read_bytes() == before
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@needs_browser
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_it_is_accessible(page_file, color_scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    with open_page(f"{page_file.as_uri()}#pins=5,5;70,20", color_scheme=color_scheme) as page:
+        found = axe.Axe().run(page)
+    assert not found.response["violations"], found.generate_report()
