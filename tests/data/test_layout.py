@@ -170,6 +170,22 @@ def test_lists_with_paths_and_with_pairs(tmp_path, line):
     assert data.names == ["day/a"]
 
 
+def test_lists_as_segnet_publishes_camvid(tmp_path):
+    """Their paths begin at the root of somebody else's disk."""
+    for split in ("train", "test"):
+        photograph(tmp_path / split / "0001TP.png")
+        labels(tmp_path / f"{split}annot" / "0001TP.png")
+        line = f"/SegNet/CamVid/{split}/0001TP.png /SegNet/CamVid/{split}annot/0001TP.png\n"
+        (tmp_path / f"{split}.txt").write_text(line)
+    for split in ("train", "test"):
+        found = pairs(FolderDataset(tmp_path, split))
+        assert found == [(f"{split}/0001TP.png", f"{split}annot/0001TP.png")]
+    assert [*FolderDataset(tmp_path).names] == ["train/0001TP", "test/0001TP"]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.txt").write_text("0001TP\n")
+    assert [*FolderDataset(tmp_path).names] == ["train/0001TP", "test/0001TP"]
+
+
 def test_lists_of_pairs_need_no_folders_of_ours(tmp_path):
     photograph(tmp_path / "JPEG" / "my photo.jpg")
     labels(tmp_path / "Aug" / "1.png", 1)

@@ -36,6 +36,7 @@ from scaseg.data.validation.check import (
     Pixels,
     count_pixels,
     quick_check,
+    require_labelled,
     require_valid,
 )
 from scaseg.errors import UserError
@@ -165,6 +166,8 @@ def _validate(
         for part in parts[1:]:
             everything.pairs += part.data.pairs  # what all have in common shows in all
         quick_check(everything, notify=notify)
+        for part in parts[1:]:
+            require_labelled(part.data, "validation")
         return None
     test = None  # what will be tested on, where lists have their usual names
     if config.folds is None and config.train == "train" and "test" in set(splits) - {config.val}:

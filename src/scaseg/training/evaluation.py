@@ -19,7 +19,7 @@ from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.own import OwnDataset
 from scaseg.data.destination import check_destination
 from scaseg.data.splits import evaluation_split
-from scaseg.data.validation.check import Notify, Part, quick_check, require_valid
+from scaseg.data.validation.check import Notify, Part, quick_check, require_labelled, require_valid
 from scaseg.errors import UserError, located
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.atomic import write_json
@@ -135,7 +135,7 @@ def evaluate(
             result = _count(model, dataset, machine, tta, progress)
         if not result.confusion.counts.any():
             place = str(dataset.root or "data")
-            raise UserError(place, "no pixel of these images is labelled", "label some")
+            raise UserError(place, "no pixel of the evaluation images is labelled", "label some")
         if out is not None and is_rank_zero():
             result.save(out)
     return result
@@ -157,6 +157,7 @@ def check_dataset(
     check_classes(model, dataset)
     if isinstance(dataset, PairedDataset) and check == "quick":
         quick_check(dataset, training=False, notify=notify)
+        require_labelled(dataset, "evaluation")
     elif isinstance(dataset, PairedDataset) and check == "all":
         part = Part(dataset.split or "all images", dataset)
         require_valid([part], training=False, progress=progress, notify=notify)

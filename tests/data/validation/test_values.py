@@ -195,14 +195,15 @@ def test_validation_without_a_label_is_refused(root, capsys):
     (root / "test.txt").rename(root / "val.txt")
     for name in "xy":
         label_map(root / f"labels/{name}.png", [255])
-    said = refused(capsys, *TRAIN, "--data", root, "--out", root / "run")
-    assert f"{root}: no pixel of the validation images is labelled; label some" in said
+    for check in ("all", "quick"):
+        said = refused(capsys, *TRAIN, "--data", root, "--out", root / "run", "--data.check", check)
+        assert f"{root}: no pixel of the validation images is labelled; label some" in said
     train(root, "--data.val", "null")
     capsys.readouterr()
     evaluate = ("evaluate", "--model", root / "run", "--split", "val", "--device", "cpu")
     for check in ("all", "quick"):
         said = refused(capsys, *evaluate, "--workers", "0", "--data.check", check)
-        assert "no pixel of these images is labelled" in said
+        assert "no pixel of the evaluation images is labelled" in said
 
 
 def test_validation_and_test_may_share_and_it_is_said(root, capsys):

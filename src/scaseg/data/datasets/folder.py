@@ -154,11 +154,11 @@ def _pair(
 
 
 def _of_split(root: Path, split: str, place: Place) -> Listing:
-    """Pair the files in the folders of a split; their names begin with it, to be unique."""
+    """Pair the files in the folders of a split."""
     if place.labels is None:
         raise UserError(shown(place.images), "has no label maps beside it", "`predict` needs none")
     pairs, problems = _pair(root, None, place.images, place.labels)
-    return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs], problems
+    return _with_split(split, pairs), problems
 
 
 def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
@@ -169,9 +169,9 @@ def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
     lines = [line.replace("\\", "/") for line in read_lines(path) if not line.startswith("#")]
     matches = [_PAIR.fullmatch(line) for line in lines]
     if lines and all(matches):
-        return _listed_pairs(
-            root, place, path.name, [(match[1], match[2]) for match in matches if match]
-        )
+        entries = [(match[1], match[2]) for match in matches if match]
+        pairs, problems = _listed_pairs(root, place, path.name, entries)
+        return pairs if layout.whole or not place else _with_split(split, pairs), problems
     if any(matches):
         line = next(line for line, match in zip(lines, matches, strict=True) if not match)
         fits = "give a photograph a line, or a photograph and its label map"
@@ -182,7 +182,13 @@ def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
         folder = layout.splits[split].images.name
         known = find_files(images, *IMAGE_SUFFIXES)
         names = [one if one in known else f"{folder}/{one}" for one in names]
-    return _pair(root, names, images, labels, path.name)
+    pairs, problems = _pair(root, names, images, labels, path.name)
+    return pairs if layout.whole else _with_split(split, pairs), problems
+
+
+def _with_split(split: str, pairs: Sequence[FilePair]) -> list[FilePair]:
+    """Let names begin with the split: another one may use the same."""
+    return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs]
 
 
 def _listed_pairs(
@@ -215,12 +221,12 @@ def _locate(root: Path, folder: Path | None, entry: str) -> Path | None:
         return None
     within = root.absolute()
     below = name.relative_to(within) if name.is_relative_to(within.as_posix()) else name
-    places = [root / str(below).lstrip("/")]
+    places = [(root, str(below))]
     if folder is not None:
-        places.append(folder / _below(entry, folder.relative_to(root)).lstrip("/"))
-    for place in places:
+        places.append((folder, _below(entry, folder.relative_to(root))))
+    for place, rest in places:
         for form in ("NFC", "NFD"):
-            if (path := Path(normalize(form, str(place)))).is_file():
+            if (path := place / normalize(form, rest.lstrip("/"))).is_file():
                 return path
     return None
 

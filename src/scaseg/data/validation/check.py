@@ -187,6 +187,18 @@ def count_pixels(dataset: SegmentationDataset, *, training: bool = False) -> tup
     return sum_pixels(_statistics_of(dataset.pairs, checks), dataset.classes)
 
 
+def require_labelled(dataset: PairedDataset, what: str) -> None:
+    """Raise a UserError where no pixel is labelled; all are read only if a few show none."""
+    few = dataset.subset(range(0, len(dataset), max(1, len(dataset) // DECODED)))
+    if not any(count_pixels(few)) and not any(count_pixels(dataset)):
+        raise _unlabelled(dataset, what)
+
+
+def _unlabelled(dataset: PairedDataset, what: str) -> UserError:
+    remedy = "label some, or take others: a score would say nothing"
+    return UserError(shown(dataset.root), f"no pixel of the {what} images is labelled", remedy)
+
+
 def require_valid(
     parts: Sequence[Part],
     *,
@@ -232,9 +244,8 @@ def require_valid(
         more += findings.class_findings(data, names, pixels[0], pixels[0])
     for part, counts in zip(parts, pixels, strict=True):
         if not any(counts) and not (training and part is parts[0]):  # said by class_findings
-            place, what = shown(part.data.root), "the validation" if training else "these"
-            remedy = "label some, or take others: a score would say nothing"
-            more.append(findings.Finding(place, f"no pixel of {what} images is labelled", remedy))
+            error = _unlabelled(part.data, "validation" if training else "evaluation")
+            more.append(findings.Finding.from_error(error))
     _raise_first(checks, more)
     notes = _notes([*values, *overlap])
     for note in notes:
