@@ -61,6 +61,8 @@ def test_kaggles_camvid(tmp_path):
         ("label_colors.txt", "64 0 128\t\tCar\n128 128 128\tSky\n0 0 0\tVoid\n128 128 0\tTree\n"),
         ("classes.txt", "Car 64 0 128\nSky 128 128 128\nVoid 0 0 0\nTree 128 128 0\n"),
         ("classes.txt", "0 Car 64 0 128\n1 Sky 128 128 128\n2 Void 0 0 0\n3 Tree 128 128 0\n"),
+        ("class_dict_seg.csv", '"name", "r", "g", "b"\n"Car", 64, 0, 128\nSky, 128, 128, 128\n'
+         "Void, 0, 0, 0\nTree, 128, 128, 0\n"),
         ("labelmap.txt", "# label:color_rgb:parts:actions\nCar:64,0,128::\nSky:128,128,128::\n"
          "Void:0,0,0::\nTree:128,128,0:a,b:c\n"),
         ("LABEL_COLORS.TXT", "(64, 0, 128): Car\n(128, 128, 128): Sky\n(0, 0, 0): Void\n"
@@ -170,6 +172,8 @@ def test_without_a_table(tmp_path):
         ("Car 1 2 3\nSky\n", "line 2: 'Sky'; give `name r g b`"),
         ("Car 1 2 3\nSky 1 2 3\n", "Sky has the colour 1 2 3 of another class"),
         ("Void 0 0 0\n", "names no class"),
+        ("\n".join(f"c{n}x 0 {n // 256} {n % 256}" for n in range(300)), "names 300 classes; 255"),
+        ("name,r,g,b\n,1,2,3\n", "line 2 has no name"),
     ],
 )
 def test_damaged_tables_are_one_line(tmp_path, content, said):

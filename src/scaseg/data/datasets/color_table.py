@@ -161,7 +161,7 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
     lines = [line for line in read_lines(path) if not line.startswith("#")]
     if not lines:
         raise UserError(shown(path), "names no class", "give lines such as `sky 128 128 128`")
-    header = [word.strip().lower() for word in re.split(r"[,;\t]", lines[0])]
+    header = [word.strip(' "').lower() for word in re.split(r"[,;\t]", lines[0])]
     columns = next(
         (one for one in (("r", "g", "b"), ("red", "green", "blue")) if {*one} <= {*header}), None
     )
@@ -171,8 +171,10 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
         separator = next(sign for sign in ",;\t" if sign in lines[0])
         table = list(csv.reader(lines[1:], delimiter=separator, skipinitialspace=True))
         rows = [dict(zip(header, row, strict=False)) for row in table]
+        if nameless := [at for at, row in enumerate(rows, 2) if not row.get(name, "").strip()]:
+            raise UserError(shown(path), f"line {nameless[0]} has no name", "name the class")
         return [
-            (row.get(name, "").strip(), _color([row.get(one, "") for one in columns], path, number))
+            (row[name].strip(), _color([row.get(one, "") for one in columns], path, number))
             for number, row in enumerate(rows, 2)
         ]
     found: list[tuple[str, Color | None]] = []

@@ -29,6 +29,7 @@ TABLES = ("class_dict.csv", "label_colors.txt", "labelmap.txt", "classes.txt")
 TABLE = "give --classes-file a file of lines `name r g b`"
 UNKNOWN = ("error", "ignore", "nearest")
 KEPT = 100  # unknown colours of a label map that are counted: a blurred one has thousands
+MOST_BYTES = 1 << 16  # of a text that may be a table of classes under another name
 SCANNED = 10  # label maps that are searched for colours where there is no table
 
 
@@ -38,8 +39,9 @@ class ColorDataset(SuffixDataset):
     Folders, endings and lists are those of `suffix`. Classes and colours are read from
     --classes-file (lines `name r g b` or `r g b name`, a CSV file with r, g, b in its header, or
     voc, camvid or camvid11 for their own), else class_dict.csv, label_colors.txt, labelmap.txt,
-    classes.txt. A class called void, unlabelled, ignore or unknown is unlabelled, and several
-    colours may have one name. Without colours in the table R = G = B is the class index.
+    classes.txt, or the only text there that has colours. A class called void, unlabelled, ignore
+    or unknown is unlabelled, and several colours may have one name. Without colours in the table
+    R = G = B is the class index.
 
     A colour of no class is an error, unless --unknown-colors says ignore (unlabelled) or nearest.
     """
@@ -74,8 +76,12 @@ class ColorDataset(SuffixDataset):
             return cls.classes_file
         if cls.classes_file:
             return Path(cls.classes_file)
-        there = {path.name.lower(): path for path in root.iterdir() if path.is_file()}
-        return next((there[name] for name in TABLES if name in there), None)
+        there = {path.name.lower(): path for path in sorted(root.iterdir()) if path.is_file()}
+        if named := [there[name] for name in TABLES if name in there]:
+            return named[0]
+        texts = [path for name, path in there.items() if name.endswith((".csv", ".txt"))]
+        fits = [path for path in texts if path.stat().st_size < MOST_BYTES and _is_table(path)]
+        return fits[0] if len(fits) == 1 else None
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
@@ -137,6 +143,12 @@ class ColorDataset(SuffixDataset):
             what = self.table.describe(sum(self._replaced, Counter()))
             found.append(f"colours of no class became {became}: {what}")
         return found
+
+
+def _is_table(path: Path) -> bool:
+    with suppress(UserError):
+        return _has_colors(path)
+    return False
 
 
 def _has_colors(path: Path) -> bool:
