@@ -79,6 +79,29 @@ def test_several_formats_or_none(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_our_own_form_further_in(tmp_path, monkeypatch, capsys):
+    """An archive that unpacks as road/tiff/train and road/tiff/train_labels."""
+    for split in ("train", "train_labels"):
+        replicas.png(tmp_path / "road" / "tiff" / split / "a.png", [[0, 1, 255]] * 2)
+    [found] = recognize(tmp_path / "road")
+    assert (found.name, found.root) == ("folder", tmp_path / "road" / "tiff")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="run `scaseg data prepare folder road/tiff road/tiff_pr"):
+        FolderDataset("road")
+    main(["data", "prepare", "auto", "road", "out"])
+    assert FolderDataset("out", "train")[0].labels.tolist() == [[0, 1, 255]] * 2
+
+
+def test_a_deep_nest_of_folders_is_left_soon(tmp_path):
+    place = tmp_path
+    for _ in range(60):
+        place = place / "a"
+    place.mkdir(parents=True)
+    assert recognize(tmp_path) == []
+    with pytest.raises(ValueError, match="no such folder"):
+        FolderDataset(tmp_path)
+
+
 def test_options_of_formats(tmp_path):
     class Format(SegmentationDataset):
         options = ("label_suffix",)

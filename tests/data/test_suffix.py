@@ -1,5 +1,6 @@
 import pytest
 
+from scaseg.cli import main
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.recognition import recognize
 from scaseg.data.datasets.suffix import Endings, SuffixDataset, find_endings
@@ -26,6 +27,7 @@ def write(root, images, labels):
         ("{}_sat.jpg", "{}_mask.png", ["a_1", "b_2"]),
         ("images/{}.JPG", "masks/{}_mask.PNG", ["a_1", "b_2"]),
         ("images/x/{}.jpg", "labels/x/{}-label.tif", ["x/a_1", "x/b_2"]),
+        ("images/{}.jpg", "annotations/trimaps/{}.png", ["a_1", "b_2"]),
         ("photos_raw/{}.jpg", "my_labels_full/{}_L.png", ["a_1", "b_2"]),
         ("train/{}.jpg", "train/{}_seg.png", ["train/a_1", "train/b_2"]),
         ("train/{}.jpg", "train_labels/{}_L.png", ["train/a_1", "train/b_2"]),
@@ -75,6 +77,28 @@ def test_what_is_missing_is_named(tmp_path):
     found = [str(problem) for problem in SuffixDataset(root, strict=False).problems]
     assert "images: has no photograph that its label map names ('a_1c')" in found[0]
     assert "labels: has no label map for a photograph ('b_2c')" in found[1]
+
+
+def test_values_are_renamed_while_preparing(tmp_path, capsys):
+    root = write(tmp_path / "isic", "images/{}.jpg", "masks/{}_segmentation.png")
+    for name in ("a_1", "b_2"):
+        replicas.png(root / "masks" / f"{name}_segmentation.png", [[0, 255, 255]] * 2)
+    given = ["--label-map", "{255: 1}", "--classes", "skin,lesion"]
+    command = ["data", "prepare", "auto", str(root), str(tmp_path / "ours")]
+    main([*command, *given])
+    data = FolderDataset(tmp_path / "ours")
+    assert (data.classes, data[0].labels.tolist()) == (("skin", "lesion"), [[0, 1, 1]] * 2)
+    main([*command, *given])
+    assert "0 pairs written, 2 were there" in capsys.readouterr().out
+    scenes = [*command[:2], "context_scenes_global", str(tmp_path / "new"), *given]
+    wrong = {"with other options": command, "--classes: given, but context_scenes": scenes}
+    for said, other in wrong.items():
+        with pytest.raises(SystemExit, match="2"):
+            main(other)
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="1"):  # the photographs are tiny
+        main(["data", "check", str(root), *given])
+    assert capsys.readouterr().out.endswith("--classes skin,lesion --label-map '{255: 1}'\n")
 
 
 def test_nothing_fits(tmp_path):

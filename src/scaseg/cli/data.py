@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import shutil
 import sys
 import textwrap
@@ -13,11 +12,14 @@ from pathlib import Path
 
 from scaseg.cli import data_fix, data_look
 from scaseg.cli.data_options import (
+    KEYS,
     add_dataset,
-    add_format_options,
+    add_labels,
+    as_typed,
     format_options,
     print_text,
     read_dataset,
+    read_labels,
 )
 from scaseg.cli.parser import Parser, format_command, positive
 from scaseg.errors import UserError, WorkError, located
@@ -95,8 +97,8 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
     )
     option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
     option("--quiet", action="store_true", help="print nothing, no progress")
-    add_format_options(parser)
-    parser.set_defaults(run=_prepare)
+    add_labels(parser)
+    parser.set_defaults(run=_prepare, reads_keys=tuple(KEYS.values())[1:])
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -140,11 +142,7 @@ def _check(options: argparse.Namespace) -> None:
         print_text(render(report, width=width, encoding=encoding, findings_only=options.quiet))
         for one in options.recognized:
             lines = textwrap.wrap(f"Recognized as {one.name}: {one.found}. To train on it:", width)
-            given = [
-                f"--{key.replace('_', '-')} {shlex.quote(text)}"
-                for key, text in format_options(options).items()
-            ]
-            command = " ".join([one.command, *given])
+            command = f"{one.command} {as_typed(options)}".rstrip()
             print_text("\n".join(["", *lines, format_command(command, width)]))
     if report.errors:
         sys.exit(1)
@@ -168,6 +166,10 @@ def _prepare(options: argparse.Namespace) -> None:
         options.name, source = recognized.name, [recognized.root]
         if not options.quiet:
             print_text(f"{recognized.root}: {recognized.name}, it has {recognized.found}")
+    settings = read_labels(options)
+    if generated and settings:
+        option = f"--{next(iter(settings)).replace('_', '-')}"
+        raise UserError(option, f"given, but {options.name} is generated", "leave it out")
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
             written = prepare(
@@ -176,6 +178,7 @@ def _prepare(options: argparse.Namespace) -> None:
                 destination,
                 workers=options.workers,
                 progress=progress,
+                **settings,
             )
     except IncompleteError as error:
         kinds: dict[tuple[str, str], list[UserError]] = {}

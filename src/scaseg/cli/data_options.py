@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,6 @@ FORMAT_OPTIONS = {
 }
 
 
-def add_format_options(parser: Parser) -> None:
-    """--classes-file, --image-suffix and the other options that some formats take."""
-    group = parser.add_argument_group("options of some formats")
-    for name, (metavar, about) in FORMAT_OPTIONS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
-
-
 def format_options(options: argparse.Namespace) -> dict[str, str]:
     """Return those options of formats that were given."""
     given = {name: getattr(options, name) for name in FORMAT_OPTIONS}
@@ -44,12 +38,19 @@ def format_options(options: argparse.Namespace) -> dict[str, str]:
 
 
 def add_dataset(parser: Parser) -> None:
-    """DIR, --name, --label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels."""
+    """DIR, --name, and how labels are read."""
     option = parser.add_argument
     option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
     option(
         "--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (as recognized)"
     )
+    add_labels(parser)
+    parser.set_defaults(reads_keys=tuple(KEYS.values()))  # as the report's advice names them
+
+
+def add_labels(parser: Parser) -> None:
+    """--label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels, of formats."""
+    option = parser.add_argument
     option(
         "--label-map",
         metavar="MAP",
@@ -66,8 +67,9 @@ def add_dataset(parser: Parser) -> None:
     option("--bands", metavar="N", help="bands of an image, TIFF or .npy (photographs: RGB)")
     option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
     add_max_pixels(parser)
-    add_format_options(parser)
-    parser.set_defaults(reads_keys=tuple(KEYS.values()))  # as the report's advice names them
+    group = parser.add_argument_group("options of some formats")
+    for name, (metavar, about) in FORMAT_OPTIONS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
 
 
 def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
@@ -90,6 +92,31 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         name, options.folder, _ = options.recognized[0]
     dataset = DATASETS[name].configured(**format_options(options))
     return dataset, {name: getattr(data, name) for name in DATASET_OPTIONS}
+
+
+def read_labels(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a dataset that say how labels are read, those that were given."""
+    from scaseg.config.recipe import load_recipe
+
+    keys = {name: f"data.{name}" for name in DATASET_OPTIONS}
+    overrides = read_overrides(options, keys)
+    with typed_options(options, keys):
+        data = load_recipe(None, overrides).data
+    return {name: getattr(data, name) for name, key in keys.items() if key in overrides}
+
+
+def as_typed(options: argparse.Namespace) -> str:
+    """Return the options of `add_labels` that were given, to be pasted into another command."""
+    words = []
+    for name in (*DATASET_OPTIONS, *FORMAT_OPTIONS):
+        if (value := getattr(options, name)) is not None:
+            text = ",".join(json.loads(value)) if name == "classes" else str(value)
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if name == "reduce_zero_label" else [shlex.quote(text)]
+    for key, text in options.config_keys.items():
+        if key != "data.name":
+            words += [f"--{key}", shlex.quote(text)]
+    return " ".join(words)
 
 
 def print_text(text: str) -> None:

@@ -62,13 +62,14 @@ def prepare(
     *,
     workers: int = 4,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Prepared:
     """Copy photographs and write label maps as 8-bit PNGs, 255 unlabelled, for FolderDataset.
 
     An interrupted run continues: each file appears whole or not at all, and classes.txt and the
     lists are written last, so a folder with lists is complete. Samples with errors are skipped,
     and an IncompleteError collects them at the end. progress: called with the number of pairs done
-    and of all. source: None for generated scenes.
+    and of all. source: None for generated scenes. settings: of the dataset, such as label_map.
     """
     destination = Path(destination)
     if workers < 1:
@@ -78,7 +79,7 @@ def prepare(
         require_outside(root, destination)
     opened: Any = dataset  # generated ones need no folder
     parts: dict[str | None, SegmentationDataset] = {
-        split: opened(split) if root is None else opened(root, split, strict=False)
+        split: opened(split) if root is None else opened(root, split, strict=False, **settings)
         for split in dataset.splits(root) or (None,)
     }
     classes = next(iter(parts.values())).classes
@@ -87,6 +88,8 @@ def prepare(
     mine: dict[str, Any] = {"dataset": dataset.__name__, "source": made_from, "classes": named}
     if options := {name: one for name in dataset.options if (one := vars(dataset).get(name))}:
         mine["options"] = options
+    if settings:
+        mine["settings"] = {name: repr(value) for name, value in settings.items()}
     return write_folder(parts, destination, mine, workers=workers, progress=progress)
 
 
@@ -166,7 +169,11 @@ def _claim(destination: Path, mine: dict[str, Any]) -> None:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError.cannot_be("read", marker, error, "give a new folder") from error
         if found != mine:
-            raise UserError(destination, f"{what}, or by another version", "give a new folder")
+            raise UserError(
+                destination,
+                f"{what}, with other options or by another version",
+                "give a new folder",
+            )
         return
     if taken := [name for name in OURS if (destination / name).exists()]:
         what = f"has {', '.join(taken)} that were not prepared here"

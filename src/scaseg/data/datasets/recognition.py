@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from scaseg.data.datasets.layout import find_layout
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 from scaseg.registry import DATASETS
@@ -45,7 +45,22 @@ def recognize(root: str | Path) -> list[Recognized]:
             words = {name: dataset.recognize(folder) for name, dataset in asked.items()}
             if found := [Recognized(name, folder, one) for name, one in words.items() if one]:
                 return found
+    for folder in folders[1:]:
+        if is_ours(folder):
+            return [Recognized("folder", folder, "photographs and label maps")]
     return []
+
+
+def is_ours(root: Path) -> bool:
+    """Return whether a folder has folders of photographs and of label maps, as `folder` reads it.
+
+    By names alone: reading it would ask for advice where it fails, and so come back here.
+    """
+    try:
+        whole, splits = find_layout(root)
+    except (UserError, OSError):
+        return False
+    return any(place is not None and place.labels for place in (whole, *splits.values()))
 
 
 def _alone(root: Path) -> Iterator[Path]:
@@ -64,11 +79,8 @@ def _alone(root: Path) -> Iterator[Path]:
 def require_one(root: str | Path) -> Recognized:
     """Return the format of a folder; UserError if none or several fit."""
     formats = recognize(root)
-    if not formats:
-        with suppress(UserError):  # our own form, or one near enough to be read as it is
-            ours = DATASETS["folder"]
-            ours.find(Path(root), next(iter(ours.splits(Path(root))), None))
-            return Recognized("folder", Path(root), "photographs and label maps by name")
+    if not formats and is_ours(Path(root)):
+        return Recognized("folder", Path(root), "photographs and label maps")
     if len(formats) == 1:
         return formats[0]
     if formats:

@@ -60,10 +60,13 @@ class SuffixDataset(FolderDataset):
     @classmethod
     def recognize(cls, root: Path) -> str | None:
         found = cls.example(root)
-        # label maps of the same names in a folder of their own are read by `folder`
-        if found is None or are_colored(found[1]) or not found[0].label:
+        if found is None or are_colored(found[1]):
             return None
-        return str(found[0])
+        # label maps of the same names in a folder of their own are read by `folder`
+        whole, _ = find_layout(root)
+        place = cls.places(root).get("", whole)
+        inner = whole is not None and place is not None and whole.labels != place.labels
+        return str(found[0]) if found[0].label or inner else None
 
     @classmethod
     def example(cls, root: Path) -> tuple[Endings, list[Path]] | None:
@@ -86,7 +89,7 @@ class SuffixDataset(FolderDataset):
         if labelled and not find_lists(root):
             return labelled
         if whole is not None and whole.labels is not None:
-            return {"": whole}
+            return {"": Place(whole.images, _innermost(whole.labels, whole.images))}
         with os.scandir(root) as entries:
             below = [Path(one.path) for one in entries if one.is_dir() and one.name[0] != "."]
         folders = [path for path in sorted(below) if next(_files(path), None)]
@@ -187,6 +190,17 @@ def are_colored(label_maps: Sequence[Path]) -> bool:
         with suppress(UserError):
             modes.add(image_mode(path) if path.suffix.lower() in IMAGE_SUFFIXES else "")
     return bool(modes) and modes <= {"RGB", "RGBA"}
+
+
+def _innermost(labels: Path, images: Path) -> Path:
+    """Return the only folder of label maps in a folder, where photographs have none: trimaps/."""
+    if (
+        next(_files(labels), labels).parent == labels
+        or next(_files(images), images).parent != images
+    ):
+        return labels
+    inside = {path.relative_to(labels).parts[0] for path in _files(labels)}
+    return labels / inside.pop() if len(inside) == 1 else labels
 
 
 def _is_extension(ending: str) -> bool:
