@@ -244,6 +244,19 @@ def test_what_a_folder_holds_instead_is_named(tmp_path, capsys):
     assert f"images: no such folder ({tmp_path} has notes/, raw/, a.csv); give images/" in said
 
 
+def test_the_folder_above_or_below_is_named(tmp_path, monkeypatch):
+    """An archive in a folder of its own; the folder of the photographs alone."""
+    monkeypatch.chdir(tmp_path)
+    photograph(tmp_path / "in" / "photos" / "images" / "a.jpg")
+    labels(tmp_path / "in" / "photos" / "masks" / "a.png")
+    for given in ("in", "in/photos/images", "in/photos/masks"):
+        with pytest.raises(ValueError, match=r"did you mean --data in/photos\?"):
+            FolderDataset(given)
+    (tmp_path / "in/photos/images").rename(tmp_path / "in/photos/raw")
+    with pytest.raises(ValueError, match=r"no such folder \(in/photos/masks has a.png\); give"):
+        FolderDataset("in/photos/masks")
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", ">u2", "int64"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_labels_that_numpy_saved(tmp_path, dtype, order):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
@@ -124,10 +125,24 @@ def _complete(root: Path, place: Place | None) -> tuple[Path, Path]:
     for folder in (images, labels):
         if not folder.is_dir():
             forms = "give images/ and labels/, or another layout of `scaseg data list`"
+            if (other := _nearby(root)) is not None:
+                forms = f"did you mean --data {shown(other)}?"
             there = contents(root)
             found = there and f"{shown(root)} has {there}"
             raise UserError(shown(folder), "no such folder", advice(root) or forms, found)
     return images, labels
+
+
+def _nearby(root: Path) -> Path | None:
+    """Return the dataset that is alone in a folder, or one of whose folders it is."""
+    inside = [root / name for name in subfolders(root) if name[0] not in "._"]
+    for other in (*inside, root.parent) if len(inside) == 1 else (root.parent,):
+        with suppress(UserError):  # a layout that is not clear
+            layout = find_layout(other)
+            places = [one for one in (layout.whole, *layout.splits.values()) if one and one.labels]
+            if places and (other in inside or any(root in place for place in places)):
+                return other
+    return None
 
 
 def _pair(
