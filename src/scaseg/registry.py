@@ -93,6 +93,7 @@ DATASETS = Registry(
         "supervisely": "scaseg.data.datasets.supervisely:Supervisely",
         "yolo": "scaseg.data.datasets.yolo:Yolo",
         "hf": "scaseg.data.datasets.hugging_face:HuggingFace",
+        "shards": "scaseg.data.datasets.shards:ShardDataset",
         "context_scenes_global": "scaseg.data.datasets.context_scenes:ContextScenesGlobal",
         "context_scenes_selective": "scaseg.data.datasets.context_scenes:ContextScenesSelective",
     },

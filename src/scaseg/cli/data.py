@@ -96,6 +96,7 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
         "scenes",
     )
     option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
+    option("--shards", type=positive, metavar="N", help="write tar files of N pairs each instead")
     option("--quiet", action="store_true", help="print nothing, no progress")
     add_labels(parser)
     parser.set_defaults(run=_prepare, reads_keys=tuple(KEYS.values())[1:])
@@ -150,7 +151,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _prepare(options: argparse.Namespace) -> None:
     from scaseg.data.datasets.recognition import require_one
-    from scaseg.data.prepare import IncompleteError, prepare
+    from scaseg.data.prepare import IncompleteError, open_splits, prepare
+    from scaseg.data.shard_writer import write_shards
     from scaseg.progress import progress_bar
 
     if options.name not in (AUTO, *DATASETS):
@@ -170,10 +172,19 @@ def _prepare(options: argparse.Namespace) -> None:
     if generated and settings:
         option = f"--{next(iter(settings)).replace('_', '-')}"
         raise UserError(option, f"given, but {options.name} is generated", "leave it out")
+    dataset = DATASETS[options.name].configured(**format_options(options))
     try:
         with progress_bar("writing", shown=not options.quiet) as progress:
+            if options.shards:
+                root = source[0] if source else None
+                parts = open_splits(dataset, root, destination, **settings)
+                sizes = write_shards(parts, destination, options.shards, progress=progress)
+                words = ", ".join(f"{split} {count}" for split, count in sizes.items())
+                if not options.quiet:
+                    print_text(f"{destination}: {words}; train on it with --data.name shards")
+                return
             written = prepare(
-                DATASETS[options.name].configured(**format_options(options)),
+                dataset,
                 source[0] if source else None,
                 destination,
                 workers=options.workers,

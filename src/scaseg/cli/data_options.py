@@ -84,6 +84,9 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     overrides = read_overrides(options, KEYS)
     with typed_options(options, KEYS):
         data = load_recipe(None, overrides).data
+    if data.name == "shards":
+        remedy = "check the folder that they are written from; train reads the first samples"
+        raise UserError("--name", "shards", remedy)
     if data.is_generated:
         raise UserError("--name", f"{data.name} is generated", "there are no files to check")
     options.recognized = [] if "data.name" in overrides else recognize(options.folder)

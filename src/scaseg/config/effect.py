@@ -36,7 +36,12 @@ def require_effect(
 def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
     """The keys that do nothing in a run, and why."""
     data, training = run.data, run.training
-    if data.cache != "disk":
+    if data.name != "shards":
+        for key in ("fields", "shuffle_buffer", "shard_cache"):
+            yield f"data.{key}", f"data.name is {data.name}, not shards"
+    elif data.root is None or "://" not in data.root:
+        yield "data.shard_cache", "shards on this machine are read where they are"
+    if data.cache != "disk" and data.name != "shards":
         yield "data.cache_dir", f"data.cache is {data.cache}"
     if data.is_generated:
         for key in ("max_pixels", "check"):

@@ -15,7 +15,7 @@ COMPARED = (  # not the context: several are compared
 EVALUATED = (  # how labels are read and what is held out is known from the training
     *(f"data.{key}" for key in ("name", "root", "classes", "label_map", "reduce_zero_label")),
     *(f"data.{key}" for key in ("ignore_index", "bands", "max_pixels", "check", "folds")),
-    *("data.fold", "machine"),
+    *("data.fold", "data.fields", "data.shard_cache", "data.cache_dir", "machine"),
 )
 
 

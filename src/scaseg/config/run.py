@@ -64,8 +64,17 @@ class DataConfig:
     check: Literal["all", "quick"] = setting(
         "all", "before the first step, read every file once; quick: headers and a few label maps"
     )
+    fields: tuple[str, str] | None = setting(
+        None, "shards: image and labels, endings of files or columns: [jpg, seg.png]; null: known"
+    )
+    shuffle_buffer: int = setting(1000, "shards: images that are shuffled together", least=1)
+    shard_cache: float = setting(
+        50.0, "shards from elsewhere: GiB that are kept on this machine", least=0.1
+    )
     cache: Literal["none", "ram", "disk"] = setting("none", "keep decoded images")
-    cache_dir: str | None = setting(None, "where cache: disk keeps them; null: in the run folder")
+    cache_dir: str | None = setting(
+        None, "where cache: disk keeps them; null: in the run folder (shards: the user's cache)"
+    )
 
     def __post_init__(self) -> None:
         if self.fold is not None and (self.folds is None or self.fold > self.folds):

@@ -54,6 +54,9 @@ class RamCache:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def neighbours(self, index: int) -> Sequence[int]:
+        return range(len(self))
+
     def __getitem__(self, index: int) -> Sample:
         kept = self.samples[index]
         return Sample(kept.image.copy(), kept.labels.copy(), kept.name)  # a transform may write
@@ -72,6 +75,9 @@ class DiskCache:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def neighbours(self, index: int) -> Sequence[int]:
+        return self.dataset.neighbours(index)
 
     def __getitem__(self, index: int) -> Sample:
         key = hashlib.sha256(self.dataset.fingerprint(index).encode()).hexdigest()[:32]
@@ -122,7 +128,8 @@ class TrainingDataset:
         sample = chain(self.samples[index], random)
         for often, mixture in self.mixtures:
             if random.random() < often:
-                other = int(random.integers(len(self.samples)))
+                near = self.samples.neighbours(index)
+                other = near[int(random.integers(len(near)))]
                 draws = np.random.default_rng([self.seed, epoch, index, other])
                 sample = mixture(sample, chain(self.samples[other], draws), random)
         return normalize(sample, self.mean, self.std)
@@ -142,6 +149,8 @@ class EpochBatchSampler(Sampler[list[tuple[int, int]]]):
     batch_size: int
     seed: int
     state: Callable[[], SamplerState]
+    shards: NDArray[np.intp] | None = None  # of each sample, where they come in shards
+    buffer: int = 1  # samples that are shuffled together, then
 
     def __len__(self) -> int:
         share = -(-self.count // self.state().world_size)
@@ -149,11 +158,31 @@ class EpochBatchSampler(Sampler[list[tuple[int, int]]]):
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, rank, world_size, done = self.state()
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
+        random = np.random.default_rng([self.seed, epoch])
         share = -(-self.count // world_size)
-        own = np.resize(order, share * world_size)[rank::world_size]
+        if self.shards is None:
+            order = random.permutation(self.count)
+            own = np.resize(order, share * world_size)[rank::world_size]
+        else:  # neighbours stay together: a process reads its own part of the shards
+            order = shard_order(self.shards, self.buffer, random)
+            own = np.resize(order, share * world_size).reshape(world_size, share)[rank]
         for start in range(done * self.batch_size, share, self.batch_size):
             yield [(epoch, int(index)) for index in own[start : start + self.batch_size]]
+
+
+def shard_order(
+    shards: NDArray[np.intp], buffer: int, random: np.random.Generator
+) -> NDArray[np.intp]:
+    """Order samples so that those of a shard (the number of each) come close to each other.
+
+    Shards in any order, then samples within windows of `buffer`, which begin anywhere.
+    """
+    places = random.permutation(int(shards.max()) + 1)
+    order = np.argsort(places[shards], kind="stable")
+    for start in range(-int(random.integers(buffer)), len(order), buffer):
+        window = slice(max(0, start), start + buffer)
+        order[window] = random.permutation(order[window])
+    return order
 
 
 class EvaluationExample(NamedTuple):

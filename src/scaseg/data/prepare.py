@@ -75,13 +75,7 @@ def prepare(
     if workers < 1:
         raise UserError("workers", str(workers), "one or more threads are needed")
     root = None if source is None else Path(source)
-    if root is not None:
-        require_outside(root, destination)
-    opened: Any = dataset  # generated ones need no folder
-    parts: dict[str | None, SegmentationDataset] = {
-        split: opened(split) if root is None else opened(root, split, strict=False, **settings)
-        for split in dataset.splits(root) or (None,)
-    }
+    parts = open_splits(dataset, root, destination, **settings)
     classes = next(iter(parts.values())).classes
     made_from = f"generated, version {VERSION}" if root is None else str(root.resolve())
     named = None if classes is None else list(classes)
@@ -91,6 +85,19 @@ def prepare(
     if settings:
         mine["settings"] = {name: repr(value) for name, value in settings.items()}
     return write_folder(parts, destination, mine, workers=workers, progress=progress)
+
+
+def open_splits(
+    dataset: type[SegmentationDataset], root: Path | None, destination: Path, **options: Any
+) -> dict[str | None, SegmentationDataset]:
+    """Open all splits of a dataset, None where it has none; options: of PairedDataset."""
+    if root is not None:
+        require_outside(root, destination)
+    opened: Any = dataset  # generated ones need no folder
+    return {
+        split: opened(split) if root is None else opened(root, split, strict=False, **options)
+        for split in dataset.splits(root) or (None,)
+    }
 
 
 def require_outside(source: Path, destination: Path) -> None:

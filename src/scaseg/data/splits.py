@@ -17,6 +17,7 @@ from scaseg.config.run import DataConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.errors import UserError
 from scaseg.io.paths import on_disk
+from scaseg.io.remote import is_remote
 from scaseg.registry import DATASETS
 
 FILE_SETTINGS = ("classes", "label_map", "reduce_zero_label", "ignore_index", "bands")
@@ -38,6 +39,8 @@ def build_dataset(
     if split is not None and (".." in PurePath(split).parts or PurePath(split).is_absolute()):
         raise UserError("split", f"{split!r} leads out of the data", "give the name of a list")
     settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "max_pixels")}
+    if config.name == "shards":
+        settings |= {key: getattr(config, key) for key in ("fields", "cache_dir", "shard_cache")}
     opened = dataset(_root(config), split, **settings)
     if opened.classes is None and classes is not None:
         opened.classes = tuple(classes)
@@ -50,11 +53,16 @@ def split_names(config: DataConfig) -> tuple[str, ...]:
     return splits
 
 
-def _root(config: DataConfig) -> Path | None:
+def _root(config: DataConfig) -> str | Path | None:
     if config.is_generated:
         return None
     if config.root is None:
         raise UserError("--data", "nothing", "give the folder of the data")
+    if is_remote(config.root):
+        if config.name != "shards":
+            remedy = "read shards there (--data.name shards), or fetch it"
+            raise UserError("--data", f"{config.root} is not on this machine", remedy)
+        return config.root
     if not Path(config.root).is_dir():
         raise UserError("--data", f"{config.root}: no such folder", "give the folder of the data")
     return Path(config.root)
@@ -95,7 +103,8 @@ def evaluation_split(
     if config.folds is not None and split != "all":
         return _fold_split(config, split)
     splits, root = split_names(config), _root(config)
-    own = root is None or trained_on is None or Path(trained_on).absolute() == root.absolute()
+    own = root is None or trained_on is None or str(trained_on) == str(root)
+    own = own or (isinstance(root, Path) and Path(str(trained_on)).absolute() == root.absolute())
     if split == "all" or (split is None and not splits and not own):
         return build_dataset(config, None), "all images"
     if split is None:
@@ -141,6 +150,8 @@ def _open_fold(
 ) -> tuple[SegmentationDataset, SegmentationDataset | None, SegmentationDataset]:
     """Open what a fold trains, validates and tests on: the listed images where there are lists."""
     assert config.folds is not None
+    if config.name == "shards":
+        raise UserError("data.folds", "given with shards", "give a folder: their copies are known")
     if config.fold is None:
         remedy = f"give the fold to test, 1 to {config.folds} (compare takes them all)"
         raise UserError("data.fold", f"nothing, but data.folds is {config.folds}", remedy)

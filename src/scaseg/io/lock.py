@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +48,18 @@ def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
         with suppress(OSError):  # something was written: it stays
             for path in made:
                 path.rmdir()
+
+
+@contextmanager
+def waiting_lock(path: Path) -> Iterator[None]:
+    """Hold a file for this process alone, after whoever has it; the file stays."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        while not _take(file):
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(file)
 
 
 def _locked(folder: Path) -> int:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from scaseg.errors import UserError, located
 from scaseg.io.atomic import temporary_beside
 
+CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
 MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
 
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
@@ -44,6 +45,18 @@ def open_regular(path: str | Path) -> BinaryIO:
     except (OSError, ValueError) as error:  # no right to it, links that circle, a zero byte
         raise UserError.cannot_be("opened", shown(path), error, "check its name") from error
     raise UserError(shown(path), f"is {kind}", "give a file")
+
+
+def user_cache() -> Path | None:
+    """The folder for what may be lost (SCASEG_CACHE, where it is set; empty: none)."""
+    cache = os.environ.get(CACHE)
+    if cache is not None:
+        return Path(cache) if cache else None
+    local = os.environ.get("LOCALAPPDATA") if os.name == "nt" else None
+    try:
+        return Path(local or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scaseg"
+    except RuntimeError:  # a user without a home
+        return None
 
 
 def on_disk(path: Path) -> Path:

@@ -69,7 +69,7 @@ def check_classes(model: Segmenter, dataset: SegmentationDataset) -> None:
         if isinstance(dataset, PairedDataset):  # a map needs values on disk
             mapped = f", or map theirs: {_mapping(dataset, own)}"
         raise UserError(
-            str(dataset.root),
+            str(dataset.root or "data"),
             f"class {index} is {other!r}, the model's is {mine!r} ({counts})",
             f"give data with the model's classes in their order{mapped}",
         )

@@ -16,6 +16,7 @@ from scaseg.config.reading import read
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.own import CHECKED, OwnDataset
+from scaseg.data.datasets.shards import ShardDataset
 from scaseg.data.decode.bands import band_header
 from scaseg.data.loading import (
     DiskCache,
@@ -88,9 +89,10 @@ def open_data(
             f"{min(both)!r} is in {config.train} and in validation, {len(both)} in all",
             "take each out of one list: an image that was trained on measures nothing",
         )
-    if isinstance(train, PairedDataset) and train.bands is not None:
+    if isinstance(train, (PairedDataset, ShardDataset)) and train.bands is not None:
         # one type for all: the same number means something else in another
-        train.dtype = band_header(train.pairs[0].image, max_pixels=config.max_pixels).dtype
+        first = train.pairs[0].image if isinstance(train, PairedDataset) else train.image(0)
+        train.dtype = band_header(first, max_pixels=config.max_pixels).dtype
         if val is not None:
             val.dtype = train.dtype
     counted: Pixels | None = None
@@ -99,8 +101,10 @@ def open_data(
             counted = _validate(config, train, val, progress, notify)
         for note in train.notes:  # some know only after reading
             notify(f"note: {train.root}: {note}")
-    if isinstance(train, OwnDataset):
-        _check_own(config, train, val)
+    elif isinstance(train, (OwnDataset, ShardDataset)):
+        _read_some(config, train, val)
+        if isinstance(train, ShardDataset) and train.pixels is not None:
+            counted = (train.pixels,)
     pixels = None
     if train.classes is None or run.training.class_weights != "none":
         pixels = _class_pixels(train, folder, counted)
@@ -137,13 +141,20 @@ def _band_statistics(
     return replace(found, mean=config.mean or found.mean, std=config.std or found.std)
 
 
-def _check_own(config: DataConfig, train: OwnDataset, val: SegmentationDataset | None) -> None:
-    """Read samples of the user's own Dataset once: all, or some where data.check is quick."""
+def _read_some(
+    config: DataConfig, train: SegmentationDataset, val: SegmentationDataset | None
+) -> None:
+    """Read samples of the user's own Dataset once: all, or some where data.check is quick.
+
+    Of shards the first: others may have to be fetched.
+    """
     for images in (train, val):
         if images is not None:
-            count = min(CHECKED, len(images)) if config.check == "quick" else len(images)
+            is_quick = config.check == "quick" or isinstance(images, ShardDataset)
+            count = min(CHECKED, len(images)) if is_quick else len(images)
+            step = 1 if isinstance(images, ShardDataset) else len(images) / count
             for place in range(count):
-                images[place * len(images) // count]
+                images[int(place * step)]
 
 
 def _validate(
@@ -204,6 +215,8 @@ def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer)
     batches = EpochBatchSampler(
         len(examples), run.training.batch_size, seed=run.training.seed, state=_position(trainer)
     )
+    if isinstance(shards := getattr(examples.samples, "dataset", examples.samples), ShardDataset):
+        batches.shards, batches.buffer = shards.shard_numbers, run.data.shuffle_buffer
     return DataLoader(
         examples,  # type: ignore[arg-type]
         batch_sampler=batches,

@@ -84,6 +84,10 @@ class SegmentationDataset(ABC):
     def subset(self, indices: Iterable[int]) -> Self:
         """Return the same dataset with only these samples."""
 
+    def neighbours(self, index: int) -> Sequence[int]:
+        """Return the samples that are read as cheaply as this one, itself among them."""
+        return range(len(self))
+
     @abstractmethod
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width of an image, or width and height, without decoding it."""
@@ -236,7 +240,11 @@ class PairedDataset(SegmentationDataset):
 
     def read_labels(self, path: Path) -> NDArray[np.int32]:
         """Read a label map as classes 0, 1, ... and IGNORE; UserError if a label is no class."""
-        labels = self.to_classes(self.read_values(path), path)
+        return self.known_classes(self.read_values(path), path)
+
+    def known_classes(self, values: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
+        """Turn the values of a label map into classes; UserError if one is no class."""
+        labels = self.to_classes(values, path)
         if self.classes is not None:
             count = len(self.classes)
             wrong = (labels != IGNORE) & ((labels < 0) | (labels >= count))

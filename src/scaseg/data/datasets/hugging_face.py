@@ -49,7 +49,7 @@ class HuggingFace(EmbeddedDataset):
         try:
             first, *_ = cls._files(root)
             try:
-                cls._columns(open_table(first))
+                cls.columns(open_table(first))
             except UserError as error:
                 if error.problem != "needs pyarrow":
                     return None
@@ -80,7 +80,7 @@ class HuggingFace(EmbeddedDataset):
         numbers = dict.fromkeys(files.values(), 0)
         for path, part in files.items():
             table = open_table(path)
-            image_column, _ = cls._columns(table)
+            image_column, _ = cls.columns(table)
             suffix = _suffix(table, image_column)
             for row in range(len(table)) if split in (None, part) else ():
                 name = f"{numbers[part]:06}" if part is None else f"{part}/{numbers[part]:06}"
@@ -90,14 +90,14 @@ class HuggingFace(EmbeddedDataset):
         return pairs, []
 
     def extract(self, path: Path) -> bytes:
-        return _bytes(*self._cell(path))
+        return cell_bytes(*self._cell(path))
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         value, place = self._cell(path)
         if isinstance(value, list):
             values = _grid(value, place, self.max_pixels)
         else:
-            embedded = Embedded(_bytes(value, place), place)
+            embedded = Embedded(cell_bytes(value, place), place)
             values = read_labels(embedded, max_pixels=self.max_pixels)
         names = self._ids
         if names is None:
@@ -129,13 +129,13 @@ class HuggingFace(EmbeddedDataset):
     def _cell(self, path: Path) -> tuple[Any, str]:
         """Return the value that a path stands for, and its place in words."""
         table = open_table(on_disk(path))
-        image_column, label_column = self._columns(table)
+        image_column, label_column = self.columns(table)
         column = image_column if path.parent.name == "image" else label_column
         place = f"{shown(table.path)}: {column}, row {path.stem}"
         return table.value(int(path.stem), column), place
 
     @classmethod
-    def _columns(cls, table: Table) -> tuple[str, str]:
+    def columns(cls, table: Table) -> tuple[str, str]:
         """Return the columns of photographs and of label maps."""
         names = table.schema.names
         images = [name for name in names if _is_image(table, name)]
@@ -165,7 +165,7 @@ class HuggingFace(EmbeddedDataset):
                 raise UserError(shown(path), "not every key is a number", "give ids and names")
             return {int(key): found.get(key, str) for key in sorted(found.value, key=int)}
         table = open_table(next(iter(cls._files(root))))
-        feature = table.features.get(cls._columns(table)[1])
+        feature = table.features.get(cls.columns(table)[1])
         while isinstance(feature, (dict, list)):  # a list of lists of classes
             inner = feature[0] if isinstance(feature, list) and feature else feature
             if isinstance(inner, dict) and isinstance(inner.get("names"), list):
@@ -230,10 +230,10 @@ def _suffix(table: Table, column: str) -> str:
         return ".jpg"
     place = f"{shown(table.path)}: {column}, row 0"
     with located(place):
-        return SUFFIXES[image_format(_bytes(table.value(0, column), "")[:512])]
+        return SUFFIXES[image_format(cell_bytes(table.value(0, column), "")[:512])]
 
 
-def _bytes(value: Any, place: str) -> bytes:
+def cell_bytes(value: Any, place: str) -> bytes:
     """Return the file of an image: a cell of bytes, or a mapping that has them."""
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):

@@ -7,7 +7,6 @@ is converted: satellites and microscopes store counts, and their range means som
 from __future__ import annotations
 
 import io
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from scaseg.config.model import DTYPES
 from scaseg.data.decode import files
 from scaseg.data.decode.array import read_header
+from scaseg.data.decode.files import Embedded
 from scaseg.data.decode.image import (
     IMAGE_SUFFIXES,
     TRANSPOSE,
@@ -31,6 +31,7 @@ from scaseg.data.decode.image import (
     silence_libtiff,
 )
 from scaseg.errors import UserError
+from scaseg.io.paths import shown
 
 BAND_SUFFIXES = (*IMAGE_SUFFIXES, ".npy")
 NUMPY = b"\x93NUMPY"
@@ -53,7 +54,11 @@ class Bands(NamedTuple):
 
 
 def read_pixels(
-    path: str | Path, bands: int | None, dtype: str | None = None, *, max_pixels: int | None = None
+    path: str | Path | Embedded,
+    bands: int | None,
+    dtype: str | None = None,
+    *,
+    max_pixels: int | None = None,
 ) -> NDArray[Any]:
     """Read an image (H, W, C): a photograph, as RGB of 8 bits, or so many bands as stored."""
     if bands is None:
@@ -62,7 +67,7 @@ def read_pixels(
 
 
 def pixel_size(
-    path: str | Path, bands: int | None, *, upright: bool, max_pixels: int | None = None
+    path: str | Path | Embedded, bands: int | None, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
     """Return (height, width) of an image without decoding it; upright: as EXIF turns it."""
     if bands is None:
@@ -70,13 +75,17 @@ def pixel_size(
     return band_header(path, max_pixels=max_pixels)[:2]
 
 
-def band_header(path: str | Path, *, max_pixels: int | None = None) -> Bands:
+def band_header(path: str | Path | Embedded, *, max_pixels: int | None = None) -> Bands:
     """Return size, bands and type of an image without decoding it; errors as for read_image."""
     return _read(path, max_pixels, header=True)[0]
 
 
 def read_bands(
-    path: str | Path, count: int, dtype: str | None = None, *, max_pixels: int | None = None
+    path: str | Path | Embedded,
+    count: int,
+    dtype: str | None = None,
+    *,
+    max_pixels: int | None = None,
 ) -> NDArray[Any]:
     """Read an image of `count` bands, (H, W, count): uint8 where it is stored so, else float32.
 
@@ -90,7 +99,8 @@ def read_bands(
         pixels = pixels.astype(np.float32)
     if not np.isfinite(pixels).all():
         remedy = "fill them, with 0 or the mean, and mark them as unlabelled"
-        raise UserError(os.fspath(path), "has pixels that are not finite", remedy)
+        place = path.place if isinstance(path, Embedded) else shown(path)
+        raise UserError(place, "has pixels that are not finite", remedy)
     return pixels
 
 
@@ -111,7 +121,7 @@ def picture(pixels: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _read(
-    path: str | Path,
+    path: str | Path | Embedded,
     max_pixels: int | None,
     *,
     header: bool = False,

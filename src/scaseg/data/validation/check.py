@@ -25,13 +25,12 @@ from scaseg.data.validation.report import PAPER, Report, Weighting
 from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
-from scaseg.io.paths import on_disk, shown
+from scaseg.io.paths import on_disk, shown, user_cache
 from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
 VERSION = 2  # raise it when the check learns something: what older ones found valid may not be
-CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]
@@ -283,8 +282,8 @@ def _statistics_of(
 
 def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: bool) -> Path | None:
     """Return the file that says that these very files are valid; None: there is no cache."""
-    cache = os.environ.get(CACHE)
-    if cache == "":
+    root = user_cache()
+    if root is None:
         return None
 
     def stamp(path: Path) -> bytes:  # changes with every write: also inode and its time
@@ -303,9 +302,6 @@ def _cache_file(parts: Sequence[Part], test: PairedDataset | None, training: boo
                 digest.update(stamp(pair.image) + stamp(pair.labels))
         for pair in [] if test is None else test.pairs:
             digest.update(b"test" + stamp(pair.image))
-        local = os.environ.get("LOCALAPPDATA") if os.name == "nt" else None
-        user = local or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        root = Path(cache) if cache else Path(user) / "scaseg"
-    except (OSError, RuntimeError):  # a file that went away, a user without a home
+    except OSError:  # a file that went away
         return None
     return root / "sound" / f"{digest.hexdigest()}.json"
