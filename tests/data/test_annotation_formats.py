@@ -144,6 +144,8 @@ def test_labelme_shapes(tmp_path):
     shape = made.labelme_shape
     circle = one_labelme(tmp_path, shape("car", [[3, 3], [4.2, 3]], "circle"))[0].labels
     assert pixels(circle) == {(2, 2), (2, 3), (3, 2), (3, 3)}
+    turned = one_labelme(tmp_path, shape("car", CAR, "oriented_rectangle"))[0].labels
+    assert len(pixels(turned)) == 12
     point = one_labelme(tmp_path, shape("car", [[0, 0]], "point"))[0].labels
     assert pixels(point) == {
         (row, column)

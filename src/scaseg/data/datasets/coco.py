@@ -162,9 +162,9 @@ class CocoPanoptic(CocoInstances):
     def _labels(
         cls, path: Path, key: str, photograph: _Photograph, problems: list[UserError]
     ) -> Path | None:
-        for folder in (path.parent / path.stem, path.parent.parent / path.stem, path.parent):
-            if (labels := folder / photograph.label_map).is_file() and photograph.label_map:
-                return labels
+        folders = (path.parent / path.stem, path.parent.parent / path.stem, path.parent)
+        if labels := PhotographFinder(folders).find(photograph.label_map):
+            return labels
         what = f"names a label map that is not in {path.stem}/"
         problems.append(UserError(shown(path), what, "unpack it", repr(photograph.label_map)))
         return None

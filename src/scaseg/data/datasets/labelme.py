@@ -29,6 +29,7 @@ from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
 from scaseg.io.paths import shown
 
+OUTLINES = ("polygon", "oriented_rectangle", "rotation")  # the last is X-AnyLabeling's
 LINE_WIDTH, POINT_RADIUS = 10, 5  # as labelme's own conversion draws what has no area
 SAMPLED = 20  # JSON files that are looked into, to recognize them
 
@@ -128,10 +129,10 @@ def _region(shape: Node, size: tuple[int, int]) -> Region:
         shape.get("shape_type", str, "polygon"),
         shapes.to_points(shape.value.get("points")),
     )
-    needed = {"polygon": 3, "rectangle": 2, "circle": 2, "line": 2, "linestrip": 2, "mask": 2}
+    needed = {**dict.fromkeys(OUTLINES, 3), "rectangle": 2, "circle": 2, "line": 2, "linestrip": 2, "mask": 2}
     if len(points) < needed.get(kind, 1):
         raise UserError("", f"a {kind} of {len(points)} points", f"{needed[kind]} are needed")
-    if kind == "polygon":
+    if kind in OUTLINES:
         return shapes.polygon(points, size)
     if kind == "rectangle":
         return shapes.box(points[:2], size)
@@ -177,8 +178,7 @@ def _header(path: Path) -> _Header:
 @lru_cache(maxsize=1 << 17)
 def _read_header(path: Path, _time: int, _size: int) -> _Header:
     document = read_json(path)
-    found = dict.fromkeys(shape.value.get("label") for shape in document.each("shapes"))
-    labels = tuple(label for label in found if isinstance(label, str))  # drawing needs them all
-    return _Header(
-        labels, document.get("imagePath", str, ""), bool(document.value.get("imageData"))
-    )
+    found = (shape.value.get("label") for shape in document.each("shapes"))
+    labels = dict.fromkeys(one for one in found if isinstance(one, str))  # drawing needs them all
+    image, data = document.get("imagePath", str, ""), document.value.get("imageData")
+    return _Header(tuple(labels), image, bool(data))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -126,7 +125,7 @@ def _unpack(data: str, size: tuple[int, int]) -> bytes:
     try:
         unpacker = zlib.decompressobj()
         png = unpacker.decompress(base64.b64decode(data, validate=True), most)
-    except (binascii.Error, zlib.error) as error:
+    except (ValueError, zlib.error) as error:
         raise UserError("", "a damaged bitmap", "export it again", str(error)) from error
     if not unpacker.eof:
         what = "more bytes than it has pixels for" if len(png) == most else "a bitmap that is cut"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
@@ -170,7 +171,7 @@ def _locate(root: Path, name: str) -> Path | None:
     for start in range(len(parts)):
         if ".." not in parts[start:] and parts[start] != "/":
             place = root.joinpath(*parts[start:])
-            if place.exists():
+            if os.path.exists(place):  # not Path's own, which raises where a name is too long
                 return place
     return None
 

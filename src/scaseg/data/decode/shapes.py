@@ -49,6 +49,8 @@ class Canvas:
     """
 
     def __init__(self, height: int, width: int, fill: int, limit: int | None = None) -> None:
+        if width < 1 or height < 1:
+            raise UserError("", f"{width} x {height} pixels", "give the photograph's size")
         require_pixels(width, height, MAX_PIXELS if limit is None else limit)
         self.values = np.full((height, width), fill, np.int32)
         self.budget = MAX_LAYERS * self.values.size + CHUNK
