@@ -108,7 +108,7 @@ class TestLabelMe(AnnotatedTests):
 class TestCvat(AnnotatedTests):
     dataset, name = Cvat, "cvat"
     splits = {"train": ["Train/a"], "val": ["Validation/a"]}
-    notes = ("shapes without an area were left out: 1 polyline",)
+    notes = ("shapes left out, without an area: 1 polyline",)
 
     def test_what_is_missing_is_named(self, root):
         (root / "images" / "Train" / "a.jpg").unlink()
@@ -118,7 +118,7 @@ class TestCvat(AnnotatedTests):
 
 class TestSupervisely(AnnotatedTests):
     dataset, name = Supervisely, "supervisely"
-    notes = ("shapes without an area were left out: 1 point",)
+    notes = ("shapes left out, without an area: 1 point",)
 
     def test_what_is_missing_is_named(self, root):
         (root / "train" / "ann" / "a.jpg.json").unlink()

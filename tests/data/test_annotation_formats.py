@@ -10,6 +10,7 @@ import pytest
 from scaseg.data.datasets.coco import CocoInstances
 from scaseg.data.datasets.cvat import Cvat
 from scaseg.data.datasets.labelme import LabelMe
+from scaseg.data.datasets.recognition import recognize
 from scaseg.data.datasets.supervisely import Supervisely
 from scaseg.data.datasets.yolo import Yolo
 from scaseg.data.prepare import IncompleteError, prepare
@@ -194,7 +195,7 @@ def test_labelme_photographs_inside_the_file(tmp_path):
     assert check_data(LabelMe, tmp_path).pixels == (72, 24)
     assert duplicate_groups(labelme)[0] == duplicate_groups(labelme.subset([1, 0]))[0]
     result = prepare(LabelMe, tmp_path, ours)
-    assert result.notes == ("1 photographs have no JSON file: left out",)
+    assert result.notes == ("photographs left out, without a JSON file: 1",)
     assert (ours / "images" / "in" / "a.jpg").read_bytes() == (tmp_path / "b.jpg").read_bytes()
     document["imageData"] = "%%%"
     made.write_json(tmp_path / "in" / "a.json", document)
@@ -209,7 +210,7 @@ def test_photographs_in_no_split_are_left_out_with_a_note(tmp_path):
     made.write_json(tmp_path / "set" / "more" / "b.json", made.labelme_document([], "b.jpg"))
     result = prepare(LabelMe, tmp_path / "set", tmp_path / "ours")
     assert result.splits == {"train": 1, "val": 1}
-    assert result.notes == ("1 photographs are in none of train, val: left out",)
+    assert result.notes == ("photographs left out, in none of train, val: 1",)
 
 
 def test_labelme_what_is_refused(tmp_path):
@@ -312,11 +313,29 @@ def test_yolo_of_roboflow_and_lists(tmp_path):
     text(tmp_path / "train" / "labels" / "a.txt", made.yolo_line(0, CAR))
     text(tmp_path / "data.yaml", "train: ../train/images\nval: val.txt\nnames: [car]\nnc: 1\n")
     text(tmp_path / "val.txt", "/root/set/train/images/a.jpg\n")
-    assert Yolo.recognize(tmp_path) == "data.yaml and text files of YOLO"
+    assert Yolo.recognize(tmp_path) == "train/labels/a.txt of YOLO"
     for split in ("train", "val"):
         data = Yolo(tmp_path, split)
         assert data.names == ["train/images/a"]
         assert len(pixels(data[0].labels)) == 12
+
+
+@pytest.mark.parametrize("form", ["images", "images/train", "train/images"])
+def test_yolo_without_data_yaml(tmp_path, form):
+    """Label Studio's export: classes.txt; or names of one's own."""
+    photograph(tmp_path / "set" / form / "a.jpg", HEIGHT, WIDTH)
+    labels = tmp_path / "set" / form.replace("images", "labels") / "a.txt"
+    text(labels, made.yolo_line(1, CAR))
+    with pytest.raises(ValueError, match=r"classes.txt: nothing; give the names .*--classes-file"):
+        Yolo(tmp_path / "set")
+    text(tmp_path / "names.txt", "tree\ncar\n")
+    named = Yolo.configured(classes_file=str(tmp_path / "names.txt"))(tmp_path / "set")
+    assert len(pixels(named[0].labels, 2)) == 12
+    text(tmp_path / "set" / "classes.txt", "tree\ncar\n")
+    assert Yolo(tmp_path / "set").classes == ("background", "tree", "car")
+    assert Yolo.splits(tmp_path / "set") == (() if form == "images" else ("train",))
+    [found] = recognize(tmp_path / "set")
+    assert found.name == "yolo"
 
 
 @pytest.mark.parametrize(
@@ -342,7 +361,8 @@ def test_yolo_lines_that_are_refused(tmp_path, line, said):
     ("content", "said"),
     [
         ("names: [car]\n", "has no split 'train'"),
-        ("train: images/train\n", "data.yaml: names: None; give the names"),
+        ("train: images/train\n", "data.yaml: names: nothing; give the names"),
+        ("train: a\nnames: {1: car, b: c}\n", "data.yaml: names: {1: 'car', 'b': 'c'}; give the"),
         ("train: images/train\nnames: {1: car}\n", "data.yaml: names: {1: 'car'}; give the names"),
         ("[1]", "data.yaml: no mapping"),
         ("a: [", "data.yaml: line 1: invalid YAML"),

@@ -70,8 +70,8 @@ def test_polygons_are_drawn_in_their_order(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("torn {", "not JSON"),
-        ("[]", "not in the form of Cityscapes"),
+        ("torn {", "not valid JSON"),
+        ("[]", r"\[\]; give a mapping"),
         ('{"imgWidth": 12, "imgHeight": 8, "objects": [{"label": "car"}]}', "not in the form"),
         ('{"imgWidth": -1, "imgHeight": 8, "objects": []}', "not in the form"),
         (

@@ -109,7 +109,7 @@ class AnnotatedDataset(PairedDataset):
         for counted in list(self.left_out.values()):
             total.update(counted)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
-        shapes = [f"shapes without an area were left out: {kinds}"] if kinds else []
+        shapes = [f"shapes left out, without an area: {kinds}"] if kinds else []
         return [*shapes, *note_unsplit(self)]
 
     def fingerprint(self, index: int) -> str:
@@ -186,7 +186,7 @@ def note_unsplit(data: PairedDataset) -> list[str]:
     listed = {pair.image for split in splits for pair in data.find(data.root, split)[0]}
     rest = {pair.image for pair in data.find(data.root, None)[0]} - listed
     names = ", ".join(splits)
-    return [f"{len(rest)} photographs are in none of {names}: left out"] if rest else []
+    return [f"photographs left out, in none of {names}: {len(rest)}"] if rest else []
 
 
 def _is(name: str, names: Collection[str]) -> bool:

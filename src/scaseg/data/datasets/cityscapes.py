@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw
 
 from scaseg.data.datasets import base
 from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
-from scaseg.data.decode.files import MAX_PIXELS, read_json, require_pixels
+from scaseg.data.decode.documents import read_json
+from scaseg.data.decode.files import MAX_PIXELS, require_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
@@ -94,8 +95,9 @@ class Cityscapes(PairedDataset):
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".json":
+            document = read_json(path).value
             with located(shown(path)):
-                return self.unlabelled(_draw(read_json(path), self.max_pixels or MAX_PIXELS))
+                return self.unlabelled(_draw(document, self.max_pixels or MAX_PIXELS))
         values = read_labels(path, max_pixels=self.max_pixels)
         if path.name.endswith(FORMS[0]):
             return self.renumber(values, BY_TRAIN_ID, path, "0 to 18 are classes, 255 unlabelled")

@@ -108,7 +108,7 @@ class LabelMe(EmbeddedDataset, AnnotatedDataset):
         beside = {path.parent for path in named if path.parent.is_dir()}
         there = {one for folder in beside for one in folder.iterdir()}
         rest = {one for one in there - named if one.suffix.lower() in IMAGE_SUFFIXES}
-        unlabelled = [f"{len(rest)} photographs have no JSON file: left out"] if rest else []
+        unlabelled = [f"photographs left out, without a JSON file: {len(rest)}"] if rest else []
         return [*super().notes, *unlabelled]
 
     def draw(self, path: Path) -> Canvas:
@@ -129,7 +129,8 @@ def _region(shape: Node, size: tuple[int, int]) -> Region:
         shape.get("shape_type", str, "polygon"),
         shapes.to_points(shape.value.get("points")),
     )
-    needed = {**dict.fromkeys(OUTLINES, 3), "rectangle": 2, "circle": 2, "line": 2, "linestrip": 2, "mask": 2}
+    needed = dict.fromkeys(OUTLINES, 3)
+    needed |= dict.fromkeys(("rectangle", "circle", "line", "linestrip", "mask"), 2)
     if len(points) < needed.get(kind, 1):
         raise UserError("", f"a {kind} of {len(points)} points", f"{needed[kind]} are needed")
     if kind in OUTLINES:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scaseg.config.reading import parse
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import AnnotatedDataset, sample_name
+from scaseg.data.datasets import base, layout
+from scaseg.data.datasets.annotated import AnnotatedDataset, order_splits, sample_name, split_of
 from scaseg.data.datasets.base import FilePair, Listing
 from scaseg.data.decode import shapes
 from scaseg.data.decode.image import IMAGE_SUFFIXES
@@ -21,7 +22,6 @@ from scaseg.data.decode.shapes import Canvas
 from scaseg.errors import UserError, located
 from scaseg.io.paths import open_regular, read_lines, shown
 
-SPLITS = ("train", "val", "test")
 SAMPLED = 20  # photographs whose text files are looked for, to recognize them
 MOST_YAML = 1 << 20  # bytes
 BEYOND = 0.01  # of the photograph's size, where outlines may lie outside it by rounding
@@ -32,36 +32,43 @@ class Yolo(AnnotatedDataset):
 
     https://docs.ultralytics.com/datasets/segment/ : the number of the class, then x and y of each
     corner as shares of width and height. data.yaml names the classes and the folders, or lists, of
-    train, val and test; train/images/ + train/labels/ (Roboflow) are as good. A photograph without
-    a text file, or with an empty one, shows no object. Where outlines overlap, the smaller lies on
-    top. Files of boxes are refused.
+    train, val and test; train/images/ + train/labels/ (Roboflow) are as good. Without it,
+    classes.txt names the classes (Label Studio) and folders are splits. A photograph without a text
+    file, or with an empty one, shows no object. Where outlines overlap, the smaller lies on top.
+    Files of boxes are refused.
     """
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
         with suppress(UserError):
-            data = _read_yaml(root)
-            splits = [split for split in SPLITS if data.get(split)] if "names" in data else []
+            splits = _describe(root).folders
             photographs = chain(*(_photographs(root, split, []) for split in splits))
             labels = (_label_file(image, root) for image in islice(photographs, SAMPLED))
-            if any(path.is_file() for path in labels):
-                return f"{(_yaml(root) or root).name} and text files of YOLO"
+            if found := next((path for path in labels if path.is_file()), None):
+                return f"{shown(found.relative_to(root))} of YOLO"
         return None
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        data = _read_yaml(root)
-        return tuple(split for split in SPLITS if data.get(split))
+        return order_splits(_describe(root).folders)
 
     @classmethod
-    def named_classes(cls, root: Path) -> Iterable[str]:
-        return _names(root)
+    def named_classes(cls, root: Path) -> list[str]:
+        place, names, _ = _describe(root)
+        if names is None and cls.classes_file:
+            names = read_lines(Path(cls.classes_file))
+        if isinstance(names, dict) and names.keys() == set(range(len(names))):
+            names = [names[number] for number in range(len(names))]
+        if not isinstance(names, list) or not names:
+            remedy = "give the names of the classes, 0 first, or --classes-file"
+            raise UserError(place, f"{names!r}"[:40] if names else "nothing", remedy)
+        return [str(name) for name in names]
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        splits = cls.splits(root)
+        splits = _describe(root).folders
         if split is not None or not splits:
-            base.require_split(_yaml(root) or root, split or "train", splits)
+            base.require_split(root, split or "train", cls.splits(root))
         pairs: list[FilePair] = []
         problems: list[UserError] = []
         for part in splits if split is None else (split,):
@@ -72,7 +79,7 @@ class Yolo(AnnotatedDataset):
 
     def draw(self, path: Path) -> Canvas:
         height, width = self.photograph_size(path)
-        canvas, names = self.canvas(height, width, path), list(_names(self.root))
+        canvas, names = self.canvas(height, width, path), self.named_classes(self.root)
         drawn = []
         for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
             with located(f"{shown(path)}: line {number}"):
@@ -105,17 +112,41 @@ def _outline(line: str) -> tuple[int, shapes.Points]:
     return at, values.reshape(-1, 2)
 
 
-def _yaml(root: Path) -> Path | None:
-    """Return the file that describes the dataset: data.yaml, or the only one that there is."""
+class _Description(NamedTuple):
+    """What data.yaml says, or the folders where there is none."""
+
+    place: str
+    names: Any  # of the classes: a list, or by their numbers
+    folders: dict[str | None, Any]  # or lists, of each split; None: there are no splits
+
+
+def _describe(root: Path) -> _Description:
+    """Read data.yaml, or the only YAML file; without one, look for classes.txt and images/."""
     found = [path for path in sorted(root.glob("*.y*ml")) if path.suffix in (".yaml", ".yml")]
-    named = [path for path in found if path.stem in ("data", "dataset")]
-    return (named or found)[0] if len(named or found) == 1 else None
+    named = [path for path in found if path.stem in ("data", "dataset")] or found
+    if len(named) == 1:
+        status = named[0].stat()
+        return _read_yaml(named[0], status.st_mtime_ns, status.st_size)
+    names = next(
+        (path for path in (root / "classes.txt", root / "labels/classes.txt") if path.is_file()),
+        None,
+    )
+    pairs = [(split_of(one.name), f"images/{one.name}") for one in sorted(root.glob("images/*/"))]
+    pairs += [
+        (split_of(one.parent.name), f"{one.parent.name}/images")
+        for one in sorted(root.glob("*/images/"))
+    ]
+    folders: dict[str | None, Any] = {split: folder for split, folder in pairs if split}
+    if not folders and (root / "images").is_dir():
+        folders = {None: "images"}
+    if not folders:
+        known = "it names classes, train and val; or give images/, labels/ and classes.txt"
+        raise UserError(shown(root / "data.yaml"), "no such file", known)
+    return _Description(shown(names or root / "classes.txt"), names and read_lines(names), folders)
 
 
-def _read_yaml(root: Path) -> dict[str, Any]:
-    path = _yaml(root)
-    if path is None:
-        raise UserError(shown(root / "data.yaml"), "no such file", "it names classes and splits")
+@lru_cache(maxsize=16)  # it is asked for by every photograph
+def _read_yaml(path: Path, _time: int, _size: int) -> _Description:
     with located(shown(path)):
         with open_regular(path) as file:
             text = file.read(MOST_YAML + 1)
@@ -127,27 +158,19 @@ def _read_yaml(root: Path) -> dict[str, Any]:
             raise UserError("", "not UTF-8 text", "save it so", str(error)) from error
         if not isinstance(data, dict):
             raise UserError("", "no mapping", "give names, train and val")
-        return data
+    folders: dict[str | None, Any]
+    folders = {split: data[split] for split in layout.SPLITS if data.get(split)}
+    return _Description(f"{shown(path)}: names", data.get("names"), folders)
 
 
-def _names(root: Path) -> list[str]:
-    """Return the names of the classes, which stand as a list or by their numbers."""
-    names = _read_yaml(root).get("names")
-    if isinstance(names, dict) and sorted(names) == list(range(len(names))):
-        names = [names[number] for number in range(len(names))]
-    if not isinstance(names, list) or not names:
-        remedy = "give the names of the classes, 0 first"
-        raise UserError(f"{shown(_yaml(root) or root)}: names", f"{names!r}"[:40], remedy)
-    return [str(name) for name in names]
-
-
-def _photographs(root: Path, split: str, problems: list[UserError]) -> Iterator[Path]:
+def _photographs(root: Path, split: str | None, problems: list[UserError]) -> Iterator[Path]:
     """Go through the photographs of a split; what is not there is a problem."""
-    given = _read_yaml(root)[split]
+    description = _describe(root)
+    given = description.folders[split]
     for entry in given if isinstance(given, list) else [given]:
         place = _locate(root, str(entry))
         if place is None:
-            where = f"{shown(_yaml(root) or root)}: {split}"
+            where = description.place.removesuffix("names") + str(split)
             problems.append(UserError(where, f"{str(entry)!r} is not there", "add it"))
         elif place.is_dir():
             for paths in base.find_files(place, *IMAGE_SUFFIXES).values():

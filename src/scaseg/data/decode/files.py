@@ -9,7 +9,6 @@ decoder gets JPEG and PNG without it. ValueErrors are worded by open_untrusted.
 from __future__ import annotations
 
 import io
-import json
 import re
 import struct
 import zlib
@@ -31,7 +30,6 @@ UPRIGHT = 1
 MAX_SEGMENTS, MAX_CHUNKS = 10_000, 1_000_000
 MAX_SCANS = 100  # of a progressive JPEG, as in libvips: each costs a pass over all pixels
 MAX_TEXT = 1 << 20  # bytes of metadata that are searched for an orientation
-MAX_JSON = 1 << 28  # bytes: parsed, it takes some ten times as much
 HEAD = 1 << 18  # bytes of a JPEG that are searched for its header first
 
 _MARKER = re.compile(rb"\xff[^\x00\xff]")
@@ -103,18 +101,6 @@ def open_untrusted(path: str | Path | Embedded, remedy: str) -> Iterator[BinaryI
         except Exception as error:  # a decoder given a damaged file raises anything
             detail = one_line(str(error)) or type(error).__name__
             raise UserError(place, "cannot be read", remedy, detail) from error
-
-
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file of up to MAX_JSON bytes; a UserError without place says what is wrong."""
-    with open_regular(path) as file:
-        data = file.read(MAX_JSON + 1)
-    if len(data) > MAX_JSON:
-        raise UserError("", f"more than {MAX_JSON} bytes of JSON", "give a smaller file")
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError("", "not JSON", "fetch it again", one_line(str(error))) from error
 
 
 def image_format(start: bytes) -> str:
