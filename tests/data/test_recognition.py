@@ -86,7 +86,7 @@ def test_our_own_form_further_in(tmp_path, monkeypatch, capsys):
     [found] = recognize(tmp_path / "road")
     assert (found.name, found.root) == ("folder", tmp_path / "road" / "tiff")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="run `scaseg data prepare folder road/tiff road/tiff_pr"):
+    with pytest.raises(ValueError, match=r"did you mean --data road/tiff\?"):
         FolderDataset("road")
     main(["data", "prepare", "auto", "road", "out"])
     assert FolderDataset("out", "train")[0].labels.tolist() == [[0, 1, 255]] * 2

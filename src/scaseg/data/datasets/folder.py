@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path, PurePosixPath
-from unicodedata import normalize
+from pathlib import Path
 
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
 from scaseg.data.datasets.base import read_list as read_names
@@ -21,7 +18,8 @@ from scaseg.data.datasets.layout import (
     split_of,
     subfolders,
 )
-from scaseg.data.datasets.recognition import advice
+from scaseg.data.datasets.lists import find_lists, find_pairs, part_below, read_pairs, text_files
+from scaseg.data.datasets.recognition import advice, is_ours
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
@@ -29,10 +27,6 @@ from scaseg.io.paths import read_lines, shown
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
 RENAME = "bring the names together: `scaseg data prepare suffix SRC DST`"
 CONVERT = "draw it: `scaseg data prepare FORMAT SRC DST`, `scaseg data list` names the formats"
-# a line of a list that names both files: images/a.jpg labels/a.png
-_PAIR = re.compile(
-    r"(.+?\.(?:jpe?g|png|bmp|tiff?|webp))\s*[\s,;]\s*(.+\.(?:png|tiff?|bmp|npy))", re.IGNORECASE
-)
 
 
 class FolderDataset(PairedDataset):
@@ -52,7 +46,7 @@ class FolderDataset(PairedDataset):
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
-        path = next((one for one in _texts(root) if one.name.lower() == "classes.txt"), None)
+        path = next((one for one in text_files(root) if one.name.lower() == "classes.txt"), None)
         if path is None:
             return None
         names = tuple(read_lines(path))
@@ -106,18 +100,6 @@ class FolderDataset(PairedDataset):
         return list(pairs.values()), [problem for _, problems in parts for problem in problems]
 
 
-def _texts(root: Path) -> list[Path]:
-    return sorted(
-        path for path in root.glob("*") if path.suffix.lower() == ".txt" and path.is_file()
-    )
-
-
-def find_lists(root: Path) -> dict[str, Path]:
-    """Return the lists of splits; where several have one split's name, the plainest."""
-    texts = sorted(_texts(root), key=lambda path: (len(path.stem), path.stem), reverse=True)
-    return {split: path for path in texts if (split := split_of(path.stem)) is not None}
-
-
 def _complete(root: Path, place: Place | None) -> tuple[Path, Path]:
     """Return both folders; a UserError says what is there instead."""
     images = root / "images" if place is None else place.images
@@ -125,24 +107,14 @@ def _complete(root: Path, place: Place | None) -> tuple[Path, Path]:
     for folder in (images, labels):
         if not folder.is_dir():
             forms = "give images/ and labels/, or another layout of `scaseg data list`"
-            if (other := _nearby(root)) is not None:
-                forms = f"did you mean --data {shown(other)}?"
+            if is_ours(root.parent) and any(
+                root in place for place in find_layout(root.parent).all
+            ):
+                forms = f"did you mean --data {shown(root.parent)}?"
             there = contents(root)
             found = there and f"{shown(root)} has {there}"
             raise UserError(shown(folder), "no such folder", advice(root) or forms, found)
     return images, labels
-
-
-def _nearby(root: Path) -> Path | None:
-    """Return the dataset that is alone in a folder, or one of whose folders it is."""
-    inside = [root / name for name in subfolders(root) if name[0] not in "._"]
-    for other in (*inside, root.parent) if len(inside) == 1 else (root.parent,):
-        with suppress(UserError):  # a layout that is not clear
-            layout = find_layout(other)
-            places = [one for one in (layout.whole, *layout.splits.values()) if one and one.labels]
-            if places and (other in inside or any(root in place for place in places)):
-                return other
-    return None
 
 
 def _pair(
@@ -181,18 +153,11 @@ def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
     place = layout.whole or layout.splits.get(split)
     if not path.is_file():
         raise _no_list(path)
-    lines = [line.replace("\\", "/") for line in read_lines(path) if not line.startswith("#")]
-    matches = [_PAIR.fullmatch(line) for line in lines]
-    if lines and all(matches):
-        entries = [(match[1], match[2]) for match in matches if match]
-        pairs, problems = _listed_pairs(root, place, path.name, entries)
+    if entries := read_pairs(path):
+        pairs, problems = find_pairs(root, place, path.name, entries)
         return pairs if layout.whole or not place else _with_split(split, pairs), problems
-    if any(matches):
-        line = next(line for line, match in zip(lines, matches, strict=True) if not match)
-        fits = "give a photograph a line, or a photograph and its label map"
-        raise UserError(shown(path), "not every line names a pair", fits, repr(line))
     images, labels = _complete(root, place)
-    names = [_below(name, images.relative_to(root)) for name in read_names(path, folders=True)]
+    names = [part_below(name, images.relative_to(root)) for name in read_names(path, folders=True)]
     if layout.whole is not None and split in layout.splits:  # x of train.txt may be train/x
         folder = layout.splits[split].images.name
         known = find_files(images, *IMAGE_SUFFIXES)
@@ -206,63 +171,10 @@ def _with_split(split: str, pairs: Sequence[FilePair]) -> list[FilePair]:
     return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs]
 
 
-def _listed_pairs(
-    root: Path, place: Place | None, listed_in: str, entries: Sequence[tuple[str, str]]
-) -> Listing:
-    pairs, problems = [], []
-    for entry in entries:
-        folders = (None, None) if place is None else place
-        files = [_locate(root, folder, one) for one, folder in zip(entry, folders, strict=True)]
-        for one, file, what in zip(entry, files, ("photograph", "label map"), strict=True):
-            if file is None:
-                problem = f"has no {what} that {listed_in} names"
-                remedy = "add what is missing, or take the line out"
-                problems.append(UserError(shown(root), problem, remedy, repr(one)))
-        image, labels = files
-        if image is not None and labels is not None:
-            inside = place is not None and image.is_relative_to(place.images)
-            name = image.relative_to(place.images if place is not None and inside else root)
-            pairs.append(FilePair(image, labels, normalize("NFC", name.with_suffix("").as_posix())))
-    return pairs, problems
-
-
-def _locate(root: Path, folder: Path | None, entry: str) -> Path | None:
-    """Find a file that a list names: from the dataset's folder on, or from the folder of its kind.
-
-    Nothing outside the dataset is found.
-    """
-    name = PurePosixPath(entry)
-    if ".." in name.parts:
-        return None
-    within = root.absolute()
-    below = name.relative_to(within) if name.is_relative_to(within.as_posix()) else name
-    places = [(root, str(below))]
-    if folder is not None:
-        places.append((folder, _below(entry, folder.relative_to(root))))
-    for place, rest in places:
-        for form in ("NFC", "NFD"):
-            if (path := place / normalize(form, rest.lstrip("/"))).is_file():
-                return path
-    return None
-
-
-def _below(name: str, folder: Path) -> str:
-    """Return the part of a name that comes after a folder; all of it if the folder is not in it.
-
-    >>> _below("/data/photos/images/day/a", Path("images"))
-    'day/a'
-    """
-    parts, inside = PurePosixPath(name).parts, [part.lower() for part in folder.parts]
-    for start in range(len(parts) - len(inside) - 1, -1, -1):
-        if [part.lower() for part in parts[start : start + len(inside)]] == inside:
-            return PurePosixPath(*parts[start + len(inside) :]).as_posix()
-    return name
-
-
 def _no_list(path: Path) -> UserError:
     root = path.parent
     there = FolderDataset.splits(root)
-    others = sorted(other.stem for other in _texts(root) if other.stem.lower() != "classes")
+    others = sorted(other.stem for other in text_files(root) if other.stem.lower() != "classes")
     if there or others:
         known = ", ".join(dict.fromkeys([*there, *others]))
         return UserError(shown(path), "no such file", f"the splits here are {known}")

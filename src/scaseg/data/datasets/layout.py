@@ -50,6 +50,11 @@ class Layout(NamedTuple):
     whole: Place | None
     splits: dict[str, Place]
 
+    @property
+    def all(self) -> list[Place]:
+        """Every pair of folders."""
+        return [*self.splits.values(), *([] if self.whole is None else [self.whole])]
+
 
 def split_of(name: str) -> str | None:
     """Return the split that a file or folder is named after.

@@ -57,10 +57,9 @@ def is_ours(root: Path) -> bool:
     By names alone: reading it would ask for advice where it fails, and so come back here.
     """
     try:
-        whole, splits = find_layout(root)
+        return any(place.labels for place in find_layout(root).all)
     except (UserError, OSError):
         return False
-    return any(place is not None and place.labels for place in (whole, *splits.values()))
 
 
 def _alone(root: Path) -> Iterator[Path]:
@@ -94,4 +93,9 @@ def require_one(root: str | Path) -> Recognized:
 
 def advice(root: str | Path) -> str:
     """Say what a folder was recognized as, and the command; empty if nothing was."""
-    return "; or ".join(f"it has {one.found}: run `{one.command}`" for one in recognize(root))
+    return "; or ".join(
+        f"did you mean --data {shown(one.root)}?"  # ours, further in: nothing to convert
+        if one.name == "folder"
+        else f"it has {one.found}: run `{one.command}`"
+        for one in recognize(root)
+    )

@@ -19,8 +19,9 @@ from scaseg.data.datasets.base import (
     read_list,
     require_split,
 )
-from scaseg.data.datasets.folder import LABEL_SUFFIXES, FolderDataset, find_lists
+from scaseg.data.datasets.folder import LABEL_SUFFIXES, FolderDataset
 from scaseg.data.datasets.layout import Place, find_layout, split_of
+from scaseg.data.datasets.lists import find_lists
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
