@@ -48,6 +48,7 @@ def test_every_loss_can_be_validated(scenes, tmp_path, loss):
     (row,) = read_rows(tmp_path / "run" / "metrics.csv")
     assert 0 < float(row["val_loss"]) < 5
     assert not (tmp_path / "run" / "validation.jpg").exists()
+    assert not (tmp_path / "run" / "data.html").exists()
 
 
 def test_the_same_images_are_drawn_after_each_epoch(scenes, tmp_path, monkeypatch):

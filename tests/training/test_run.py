@@ -61,7 +61,7 @@ def test_train_evaluate_load_predict(scenes, tmp_path):
     recorded = {path.name for path in (tmp_path / "run").iterdir()}
     assert recorded == {
         *("recipe.yaml", "environment.json", "class_pixels.json", "metrics.csv", "per_class.csv"),
-        *("checkpoints", "model", "curve.png", "validation.jpg"),
+        *("checkpoints", "model", "curve.png", "data.html", "validation.jpg"),
     }
     assert load_recipe(tmp_path / "run" / "recipe.yaml").training.epochs == 6
     session = json.loads((tmp_path / "run" / "environment.json").read_text())["sessions"][0]

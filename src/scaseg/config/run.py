@@ -198,7 +198,11 @@ class TrainingConfig:
     )
     validate_every: int = setting(1, "epochs between validations", least=1)
     pictures: int = setting(
-        6, "validation images drawn with label and prediction, in validation.jpg", least=0, most=24
+        6,
+        "validation images with label and prediction in validation.jpg, and training images of "
+        "each class in data.html",
+        least=0,
+        most=24,
     )
     checkpoint_every: int = setting(1, "epochs between saves of the training state", least=1)
     checkpoint_minutes: float | None = setting(

@@ -29,7 +29,7 @@ SIDE = 320  # pixels of a picture's longer side on the page
 PER_CLASS = 6  # photographs of each class and of each problem
 OVERVIEW = 12
 NO_CLASS = (255, 0, 255)  # the color of labels that are no class
-SAMPLED = 100  # training images that are read for the page of a run
+SAMPLED = 40  # training images that are read for the page of a run
 GENERATOR = '<meta name="generator" content="scaseg data look">'  # by which a page of ours is known
 
 _PAGE = Template("""<!doctype html>
@@ -128,12 +128,17 @@ def dataset_page(
 ) -> str:
     """Return the page of a training's images, from up to SAMPLED of them, evenly spaced."""
     count = min(SAMPLED, len(dataset))
-    chosen = [index * len(dataset) // count for index in range(count)]
-    pixels = in_parallel(lambda at: LabelStatistics.of(dataset[at].labels).pixels, chosen)
+
+    def read(number: int) -> tuple[Mapping[int, int], Example]:
+        sample = dataset[number * len(dataset) // count]
+        example = Example(picture(sample.image), sample.labels, sample.name)
+        return LabelStatistics.of(sample.labels).pixels, _shrunk(example)
+
+    pixels, examples = zip(*in_parallel(read, range(count)), strict=True)
 
     def example(at: int) -> Example:
-        sample = dataset[chosen[at]]
-        return Example(sample.image, sample.labels, sample.name)
+        found: Example = examples[at]
+        return found
 
     sections = _by_class(classes, pixels, example, per_class)
     summary = f"{count} of {len(dataset)} training images; {len(classes)} classes"
@@ -206,26 +211,33 @@ def _chip(color: tuple[int, int, int]) -> str:
     return '<i style="background:#{:02x}{:02x}{:02x}"></i>'.format(*color)
 
 
-def _figure(example: Example, colors: Palette, only: int | None) -> str:
+def _shrunk(example: Example) -> Example:
+    """Make an example as small as the page shows it."""
     photograph = Image.fromarray(example.image)
     photograph.thumbnail((SIDE, SIDE))
-    pictures = _embedded(photograph, "jpeg", quality=80)
-    if example.labels is not None:
+    labels = example.labels
+    if labels is not None:
+        rows, columns = (
+            np.arange(new) * old // new
+            for new, old in zip(photograph.size[::-1], labels.shape, strict=True)
+        )
+        labels = labels[np.ix_(rows, columns)]
+    return Example(np.asarray(photograph), labels, example.caption)
+
+
+def _figure(example: Example, colors: Palette, only: int | None) -> str:
+    image, labels, caption = _shrunk(example)
+    pictures = _embedded(Image.fromarray(image), "jpeg", quality=80)
+    if labels is not None:
         table = np.zeros((len(colors) + 2, 4), np.uint8)  # unlabelled, and no class, come last
         chosen = range(len(colors)) if only is None else (only,)
         for label in chosen:
             table[label] = (*colors[label], 255)
         table[-1] = (*NO_CLASS, 255)
-        labels = example.labels
         inside = (labels >= 0) & (labels < len(colors))
         index = np.where(inside, labels, np.where(labels == IGNORE, len(colors), len(colors) + 1))
-        rows, columns = (
-            np.arange(new) * old // new
-            for new, old in zip(photograph.size[::-1], labels.shape, strict=True)
-        )
-        pictures += _embedded(Image.fromarray(table[index[np.ix_(rows, columns)]]), "png")
-    caption = escape(example.caption)
-    return f"<figure><div>{pictures}</div><figcaption>{caption}</figcaption></figure>"
+        pictures += _embedded(Image.fromarray(table[index]), "png", compress_level=3)
+    return f"<figure><div>{pictures}</div><figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _embedded(picture: Image.Image, kind: str, **options: int) -> str:

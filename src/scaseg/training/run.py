@@ -32,6 +32,7 @@ from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.pretrained import read_weights
 from scaseg.models.segmenter import Segmenter
+from scaseg.plots.data_page import dataset_page
 from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
@@ -42,6 +43,7 @@ from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.pictures import ValidationPictures
 from scaseg.training.run_folder import (
     CURVE,
+    DATA_PAGE,
     LAST,
     METRICS,
     PER_CLASS,
@@ -287,6 +289,9 @@ def _train(
             if data.bands is not None:
                 facts["bands"] = asdict(data.bands)
             create_run_folder(folder, run, facts, overwrite=overwrite)
+            if training.pictures:
+                page = dataset_page(data.train, data.classes, per_class=training.pictures)
+                write_text(folder / DATA_PAGE, page)
             if start is not None:
                 kept = model.config.training["started_from"]
                 write_json(folder / START, {**kept, "config": start.config.to_dict()})

@@ -4,6 +4,7 @@ RUN/recipe.yaml        the run, every key
 RUN/environment.json   versions, machine, git revision, command
 RUN/start_from.json    the model that the run started from, if any
 RUN/class_pixels.json  labelled pixels of each class in the training images
+RUN/data.html          some training images with their labels, of every class
 RUN/metrics.csv        a row an epoch;  per_class.csv: a row an epoch and class; curve.png
 RUN/validation.jpg     some validation images with labels and predictions, of the last epoch
 RUN/checkpoints/       last.safetensors to resume from, previous.safetensors in case that is
@@ -36,13 +37,13 @@ from scaseg.io.paths import not_writable
 from scaseg.version import __version__
 
 ENVIRONMENT, PIXELS, TRACEBACK = "environment.json", "class_pixels.json", "traceback.txt"
-START = "start_from.json"
+START, DATA_PAGE = "start_from.json", "data.html"
 METRICS, PER_CLASS, CURVE = "metrics.csv", "per_class.csv", "curve.png"
 PICTURES = "validation.jpg"
 LAST = Path("checkpoints/last.safetensors")
 PACKAGES = ("torch", "pytorch-lightning", "numpy", "pillow", "safetensors", "huggingface-hub")
 OURS = {RECIPE, ENVIRONMENT, PIXELS, START, TRACEBACK, METRICS, PER_CLASS, CURVE, PICTURES}
-OURS |= {"checkpoints", "model", "cache", "tensorboard", "csv"}
+OURS |= {DATA_PAGE, "checkpoints", "model", "cache", "tensorboard", "csv"}
 
 
 def check_run_folder(folder: Path, *, overwrite: bool) -> list[str]:
