@@ -306,5 +306,5 @@ def test_from_python_as_by_command(scenes, tmp_path, capsys):
     assert (tmp_path / "out" / "confusion.csv").is_file()
     with pytest.raises(scaseg.errors.UserError, match="overrides: given with a RunConfig"):
         train(settings(scenes), None, overrides={"training.epochs": 2})
-    with pytest.raises(ValueError, match=r"--training\.epochs: cannot change in a run"):
-        train(None, tmp_path / "run", resume=True, overrides={"training.epochs": 2})
+    with pytest.raises(ValueError, match=r"--training\.seed: cannot change in a run"):
+        train(None, tmp_path / "run", resume=True, overrides={"training.seed": 2})
