@@ -124,6 +124,30 @@ def test_thousands_of_unknown_colors_in_bounded_time():
         assert min(np.sum((np.int32(one) - colors[row, column]) ** 2) for one in own) == distance
 
 
+def test_jpeg_label_maps_by_the_nearest_color(tmp_path):
+    """As Kvasir-SEG has its masks: black and white, blurred by JPEG."""
+    square = np.zeros((16, 16, 3), np.uint8)
+    square[4:12, 4:12] = 255
+    for name in ("a", "b"):
+        replicas.photograph(tmp_path / "images" / f"{name}.jpg", 16, 16)
+        color_png(tmp_path / "masks" / f"{name}.jpg", square)
+    [found] = recognize(tmp_path)
+    assert found.name == "colors"
+    with pytest.raises(ValueError, match=r"a.jpg: a JPEG label map, and no table.*and --unknown-"):
+        ColorDataset(tmp_path)
+    replicas.text(tmp_path / "classes.txt", "background 0 0 0\npolyp 255 255 255\n")
+    with pytest.raises(ValueError, match=r"a.jpg: a JPEG label map; .*or --unknown-colors nearest"):
+        ColorDataset(tmp_path)[0]
+    data = ColorDataset.configured(unknown_colors="nearest")(tmp_path)
+    assert data[0].labels.tolist() == (square[..., 0] // 255).tolist()
+
+
+def test_two_folders_of_photographs_are_no_labels(tmp_path):
+    for name in ("cats/1.jpg", "dogs/1.jpg", "scene_1.jpg", "scene_2.jpg"):
+        replicas.photograph(tmp_path / ("shots" if "scene" in name else "kinds") / name)
+    assert recognize(tmp_path / "kinds") == recognize(tmp_path / "shots") == []
+
+
 def test_gray_that_is_the_index(tmp_path):
     """RGB with R = G = B = index, as some editors save a label map."""
     replicas.photograph(tmp_path / "images" / "a.jpg")

@@ -24,6 +24,12 @@ def folder(name):
     return lambda: os.mkdir(name)
 
 
+def prepared(said, name, source, *options):
+    """`data prepare` of something that is not in the format, or with a bad option."""
+    arguments = ("data", "prepare", name, source, "out", *options)
+    return (f"prepare: {name} {said[:30]}", arguments, said)
+
+
 BAD = cases(
     ("no command", (), "the following arguments are required: COMMAND"),
     ("unknown command", ("trian",), "unknown command 'trian'; did you mean train?"),
@@ -243,7 +249,11 @@ BAD = cases(
     ("predict: a key", (*PREDICT, "--data.limit", "3"), "this command has no such option; see"),
     ("check: limit", ("data", "check", "data", "--data.limit", "3"), "has no effect in this"),
     ("check: recipe", ("data", "check", "data", "--recipe", "own"), "--recipe: own: no such file"),
-    ("compare: context", (*COMPARE, "--contexts", "gat"), "--contexts: 'gat'; give one of none"),
+    (
+        "compare: context",
+        (*COMPARE, "--contexts", "gat"),
+        "--contexts: 'gat'; did you mean gated? give one",
+    ),
     ("compare: twice", (*COMPARE, "--contexts", "sca", "sca"), "sca sca; give each once"),
     (
         "compare: code in an option",
@@ -277,6 +287,17 @@ BAD = cases(
     ),
     ("check: ignore", ("data", "check", "data", "--ignore-index", DIGITS), "from 0 to 65535"),
     ("prepare: name", ("data", "prepare", "nope", "data", "out"), "FORMAT: 'nope'; give one of"),
+    prepared("its format is not recognized; give a format by name", "auto", "model"),
+    prepared("data/JPEGImages: no such folder; give VOC2012", "voc", "data"),
+    prepared("has no split 'train'; there are none", "cityscapes", "data"),
+    prepared("has no split 'train'; there are none", "ade20k", "data"),
+    prepared("images: no pair of endings explains", "suffix", "data", "--label-suffix", "_m.png"),
+    prepared("--label-suffix: not an option of this", "voc", "data", "--label-suffix", "_m.png"),
+    prepared("nowhere: no such file; check", "colors", "data", "--classes-file", "nowhere"),
+    prepared("/dev/zero: is a device", "colors", "data", "--classes-file", "/dev/zero"),
+    prepared("photo.png: cannot be read ('utf", "colors", "data", "--classes-file", "photo.png"),
+    prepared("--unknown-colors: 'x'; give one of", "colors", "data", "--unknown-colors", "x"),
+    prepared("--label-map: '{'; give a mapping", "folder", "data", "--label-map", "{"),
     ("prepare: inside", ("data", "prepare", "folder", "data", "data/o"), "lies inside the data"),
     ("prepare: a file", ("data", "prepare", "folder", "data", "photo.png"), "DST: photo.png: is a"),
     (

@@ -68,7 +68,7 @@ class ColorTable:
         self, path: Path, unknown: str = "error", max_pixels: int | None = None
     ) -> tuple[NDArray[np.int32], Counter[Color]]:
         """Read a label map of colours, see look_up; a UserError names the file."""
-        colors = read_colors(path, max_pixels=max_pixels)
+        colors = read_colors(path, lossy=unknown == "nearest", max_pixels=max_pixels)
         with located(shown(path)):
             return self.look_up(colors, unknown)
 

@@ -20,7 +20,7 @@ from scaseg.data.datasets.color_table import (
     count_colors,
     read_table,
 )
-from scaseg.data.datasets.suffix import SuffixDataset, are_colored
+from scaseg.data.datasets.suffix import JPEG, SuffixDataset, are_colored
 from scaseg.data.decode.image import read_colors
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
@@ -43,10 +43,12 @@ class ColorDataset(SuffixDataset):
     or unknown is unlabelled, and several colours may have one name. Without colours in the table
     R = G = B is the class index.
 
-    A colour of no class is an error, unless --unknown-colors says ignore (unlabelled) or nearest.
+    A colour of no class is an error, unless --unknown-colors says ignore (unlabelled) or nearest;
+    with nearest, label maps may be JPEG.
     """
 
     options = (*SuffixDataset.options, "classes_file", "unknown_colors")
+    extensions = (*SuffixDataset.extensions, *JPEG)
     classes_file: ClassVar[str] = ""
     unknown_colors: ClassVar[str] = "error"
 
@@ -120,6 +122,10 @@ class ColorDataset(SuffixDataset):
 
     def _require_gray(self) -> None:
         """Refuse colours without a table at once, and name those that are there."""
+        blurred = [pair.labels for pair in self.pairs if pair.labels.suffix.lower() in JPEG]
+        if blurred:
+            what = "a JPEG label map, and no table of the colours that it had"
+            raise UserError(shown(blurred[0]), what, f"{TABLE}, and --unknown-colors nearest")
         counted: Counter[Color] = Counter()
         for pair in self.pairs[:SCANNED]:
             with suppress(UserError):  # reading its labels will report it

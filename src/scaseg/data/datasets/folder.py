@@ -26,6 +26,7 @@ from scaseg.io.paths import read_lines, shown
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
 RENAME = "bring the names together: `scaseg data prepare suffix SRC DST`"
+SAVE = "save label maps as PNG"
 CONVERT = "draw it: `scaseg data prepare FORMAT SRC DST`, `scaseg data list` names the formats"
 
 
@@ -133,10 +134,9 @@ def _pair(
     if first and there and Path(there).suffix.lower() not in (".jpg", ".jpeg"):  # said already
         photograph = photographs[first][0].relative_to(images).as_posix()
         what = f"has {shown(there)} for {shown(photograph)}, and no label map of its name"
-        is_image = Path(there).suffix.lower() in LABEL_SUFFIXES
-        problems = [
-            UserError(shown(labels), what, advice(root) or (RENAME if is_image else CONVERT))
-        ]
+        suffix = Path(there).suffix.lower()
+        way = RENAME if suffix in LABEL_SUFFIXES else SAVE if suffix == ".gif" else CONVERT
+        problems = [UserError(shown(labels), what, advice(root) or way)]
     return pairs, problems
 
 

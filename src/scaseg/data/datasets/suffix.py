@@ -30,6 +30,7 @@ MOST_FILES = 20_000  # whose names are compared to find endings
 SCANNED = 5  # label maps that are looked at for their kind
 WORDS = 4  # of a name, from its end, that may belong to the ending
 SHARE = 0.5  # of the photographs that an ending must explain
+JPEG = (".jpg", ".jpeg")
 _LABEL_WORD = re.compile(
     r"mask|label|seg|truth|target|(?<![a-z])(?:gt|ann|[lp](?![a-z]))", re.IGNORECASE
 )
@@ -57,6 +58,7 @@ class SuffixDataset(FolderDataset):
     options: ClassVar[tuple[str, ...]] = ("image_suffix", "label_suffix")
     image_suffix: ClassVar[str] = ""
     label_suffix: ClassVar[str] = ""
+    extensions: ClassVar[tuple[str, ...]] = LABEL_SUFFIXES  # of label maps
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
@@ -76,7 +78,7 @@ class SuffixDataset(FolderDataset):
             place = next(iter(cls.places(root).values()))
             assert place.labels is not None
             endings = cls.endings(place)
-            ends = (endings.label.lower(),) if endings.label else LABEL_SUFFIXES
+            ends = (endings.label.lower(),) if endings.label else cls.extensions
             maps = [path for path in _files(place.labels) if path.name.lower().endswith(ends)]
             return endings, maps[:: max(1, len(maps) // SCANNED)]
         except (UserError, OSError):
@@ -96,9 +98,9 @@ class SuffixDataset(FolderDataset):
         folders = [path for path in sorted(below) if next(_files(path), None)]
         if named := {split: path for path in folders if (split := split_of(path.name))}:
             return {split: Place(path, path) for split, path in named.items()}
-        if len(folders) == 2 and not any(path.parent == root for path in _files(root)):
-            folders.sort(key=lambda path: bool(_LABEL_WORD.search(path.name)))
-            return {"": Place(*folders)}
+        labels = [path for path in folders if _LABEL_WORD.search(path.name)]
+        if len(folders) == 2 and len(labels) == 1 and next(_files(root)).parent != root:
+            return {"": Place(*(path for path in folders if path not in labels), *labels)}
         return {"": Place(root, root)}
 
     @classmethod
@@ -111,7 +113,7 @@ class SuffixDataset(FolderDataset):
         names = [
             [file.relative_to(one).as_posix() for file in _files(one)] for one in (images, labels)
         ]
-        found = find_endings(names[0], None if images == labels else names[1])
+        found = find_endings(names[0], None if images == labels else names[1], cls.extensions)
         given = Endings(cls.image_suffix, cls.label_suffix)
         found = [one for one in found if all(a in ("", b) for a, b in zip(given, one, strict=True))]
         if len(found) == 1:
@@ -128,7 +130,7 @@ class SuffixDataset(FolderDataset):
         images, labels = place
         assert labels is not None
         image, label = cls.endings(place)
-        label_ends = [label] if label else LABEL_SUFFIXES
+        label_ends = [label] if label else cls.extensions
         image_ends = [image] if image else IMAGE_SUFFIXES
         if names is None and images != labels:
             known = find_files(images, *image_ends).keys() | find_files(labels, *label_ends).keys()
@@ -157,10 +159,14 @@ class SuffixDataset(FolderDataset):
         return pairs, problems
 
 
-def find_endings(images: Sequence[str], labels: Sequence[str] | None = None) -> list[Endings]:
+def find_endings(
+    images: Sequence[str],
+    labels: Sequence[str] | None = None,
+    extensions: tuple[str, ...] = LABEL_SUFFIXES,
+) -> list[Endings]:
     """Return the endings that pair most files, by name; several only if they fit equally well.
 
-    labels: None where both kinds are in one folder.
+    labels: None where both kinds are in one folder. extensions: those of label maps.
 
     >>> find_endings(["a.jpg", "a_mask.png", "b.jpg", "b_mask.png"])
     [Endings(image='', label='_mask.png')]
@@ -172,7 +178,7 @@ def find_endings(images: Sequence[str], labels: Sequence[str] | None = None) -> 
     for image, names in one.items():
         for label, maps in other.items():
             shared = len(names & maps)
-            if shared < SHARE * photographs or not label.lower().endswith(LABEL_SUFFIXES):
+            if shared < SHARE * photographs or not label.lower().endswith(extensions):
                 continue
             if together and (image == label or not _is_label(image, label)):
                 continue
@@ -185,11 +191,16 @@ def find_endings(images: Sequence[str], labels: Sequence[str] | None = None) -> 
 
 
 def are_colored(label_maps: Sequence[Path]) -> bool:
-    """Return whether label maps have colours instead of class indices: all that can be read."""
+    """Return whether label maps have colours instead of class indices: all that can be read.
+
+    JPEG too: what was black and white is many greys there.
+    """
     modes = set()
     for path in label_maps:
+        suffix = path.suffix.lower()
         with suppress(UserError):
-            modes.add(image_mode(path) if path.suffix.lower() in IMAGE_SUFFIXES else "")
+            mode = image_mode(path) if suffix in IMAGE_SUFFIXES else ""
+            modes.add("RGB" if suffix in JPEG else mode)
     return bool(modes) and modes <= {"RGB", "RGBA"}
 
 
@@ -210,7 +221,7 @@ def _is_extension(ending: str) -> bool:
 
 def _is_label(image: str, label: str) -> bool:
     """Return whether of two endings in one folder the second is that of label maps."""
-    if image.lower().endswith((".jpg", ".jpeg")):
+    if image.lower().endswith(JPEG) and not label.lower().endswith(JPEG):
         return True
     return bool(_LABEL_WORD.search(label)) > bool(_LABEL_WORD.search(image))
 

@@ -66,7 +66,7 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
     if not isinstance(path, Embedded) and Path(path).suffix.lower() == ".npy":
         return read_label_array(path, max_pixels=max_pixels)
     with open_image(path, max_pixels) as (image, _, _, several):
-        _refuse_lossy(image)
+        _refuse_lossy(image, "its values are blurred, use PNG")
         if image.mode not in ("L", "P", "I", "I;16", "I;16B", "1"):
             remedy = "give one channel with a class index a pixel"
             if image.mode in ("RGB", "RGBA"):
@@ -78,13 +78,17 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
 
 
-def read_colors(path: str | Path, *, max_pixels: int | None = None) -> NDArray[np.uint8]:
+def read_colors(
+    path: str | Path, *, lossy: bool = False, max_pixels: int | None = None
+) -> NDArray[np.uint8]:
     """Read a label map whose classes are colours, (H, W, 3) RGB; of a palette image its colours.
 
-    Transparency is ignored. max_pixels and errors as for read_image.
+    Transparency is ignored. lossy: also from JPEG, whose colours are near those that were saved.
+    max_pixels and errors as for read_image.
     """
     with open_image(path, max_pixels) as (image, _, _, several):
-        _refuse_lossy(image)
+        if not lossy:
+            _refuse_lossy(image, "its colours are blurred: use PNG, or --unknown-colors nearest")
         if image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
             raise UserError("", f"a {image.mode} label map", "give one of RGB colours")
         if several:
@@ -112,9 +116,9 @@ def image_mode(path: str | Path) -> str:
         return image.mode
 
 
-def _refuse_lossy(image: Image.Image) -> None:
+def _refuse_lossy(image: Image.Image, remedy: str) -> None:
     if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
-        raise UserError("", "a JPEG label map", "its values are blurred, use PNG")
+        raise UserError("", "a JPEG label map", remedy)
 
 
 def image_size(
