@@ -1,5 +1,8 @@
 """One scene in the form of every annotation tool must come out the same, pixel for pixel."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -84,6 +87,14 @@ class TestCocoPanoptic(TestCoco):
         data = self.dataset.configured(classes_file=str(tmp_path / "names.txt"))(root)
         assert data[0].labels.tolist() == np.array([255, 1, 0])[np.array(SCENE)].tolist()
 
+    def test_a_photograph_without_segments_is_unlabelled(self, root):
+        """Datumaro writes no label map for it."""
+        path = root / "annotations" / "panoptic_val2017.json"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {"annotations": []}))
+        assert [one.name for one in recognize(root)] == [self.name]
+        assert (self.dataset(root, "val")[0].labels == 255).all()
+
     def test_a_label_map_that_is_missing_or_holds_an_unknown_id(self, root):
         path = root / "annotations" / "panoptic_train2017" / "a.png"
         annotations.png(path, np.full((6, 8, 3), 1))
@@ -134,3 +145,13 @@ class TestYolo(AnnotatedTests):
         (root / "images" / "train").rmdir()
         with pytest.raises(ValueError, match=r"data.yaml: train: 'images/train' is not there"):
             self.dataset(root, "train")
+
+
+@pytest.mark.parametrize(("name", "dataset"), [("coco_instances", CocoInstances), ("cvat", Cvat)])
+def test_files_that_datumaro_wrote(name, dataset):
+    """Two polygons and a mask, exported by datumaro 1.13.12 (CVAT's own library)."""
+    root = Path(__file__).parent / "datumaro" / name
+    data = dataset(root, "train")
+    assert (data.classes, len(data)) == (CLASSES, 1)
+    assert data[0].labels.tolist() == SCENE
+    assert dataset(root, "val")[0].labels.tolist() == EMPTY

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 
 import numpy as np
@@ -43,18 +44,16 @@ def test_coco_compressed_run_lengths_and_several_polygons(tmp_path):
     assert pixels(data[0].labels) == COVERED
 
 
-def test_coco_crowds_lie_below_whatever_their_size(tmp_path):
-    crowd = {"size": [HEIGHT, WIDTH], "counts": [7, 1, 40]}  # one pixel, row 1 of column 1
+@pytest.mark.parametrize("crowd", [0, 1])
+def test_coco_the_smaller_lies_on_top_whether_a_crowd_or_not(tmp_path, crowd):
+    """Datumaro, and so CVAT, exports every painted mask as a crowd."""
+    pixel = {"size": [HEIGHT, WIDTH], "counts": [7, 1, 40]}  # row 1 of column 1
     objects = [
+        {"category_id": 90, "segmentation": pixel, "iscrowd": crowd},
         {"category_id": 3, "segmentation": [flat(CAR)]},
-        {"category_id": 90, "segmentation": crowd, "iscrowd": 1},
     ]
-    assert one_coco(tmp_path, objects)[0].labels[1, 1] == 1
-    objects[1]["iscrowd"] = 0
-    made.write_json(
-        tmp_path / "annotations" / "instances_all.json", made.coco_document("a.jpg", objects)
-    )
-    assert CocoInstances(tmp_path)[0].labels[1, 1] == 2
+    labels = one_coco(tmp_path, objects)[0].labels
+    assert (labels[1, 1], labels[1, 2]) == (2, 1)
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "images/a.jpg", "/home/u/images/a.jpg", "..\\a.jpg"])
@@ -264,6 +263,23 @@ def test_cvat_shapes_and_labels(tmp_path):
 def test_cvat_shapes_that_are_refused(tmp_path, shape, said):
     with pytest.raises(ValueError, match=rf"annotations.xml: line 6: {said}"):
         one_cvat(tmp_path, shape)[0]
+
+
+def test_cvat_files_of_datumaro(tmp_path):
+    """One for each split, beside images/."""
+    made.cvat(tmp_path)
+    content = (tmp_path / "annotations.xml").read_text()
+    for split, subset, other in (("train", "Train", "Validation"), ("val", "Validation", "Train")):
+        (tmp_path / "images" / subset / "a.jpg").rename(tmp_path / "images" / f"{split}_a.jpg")
+        images = re.sub(rf'<image [^>]* subset="{other}".*?</image>', "", content, flags=re.DOTALL)
+        images = images.replace(f' subset="{subset}"', "").replace("a.jpg", f"{split}_a.jpg")
+        (tmp_path / f"{split}.xml").write_text(images)
+    (tmp_path / "annotations.xml").unlink()
+    assert [one.name for one in recognize(tmp_path)] == ["cvat"]
+    assert Cvat.splits(tmp_path) == ("train", "val")
+    train = Cvat(tmp_path, "train")
+    assert (train.names, train[0].labels.tolist()) == (["train_a"], SCENE)
+    assert Cvat(tmp_path, "val").names == ["val_a"]
 
 
 def test_cvat_for_video_is_refused(tmp_path):

@@ -36,7 +36,6 @@ class _Object(NamedTuple):
 
     category: int
     shape: Any
-    is_crowd: bool
     place: str
 
 
@@ -62,8 +61,9 @@ class CocoInstances(AnnotatedDataset):
     JSON file with images, annotations and categories. The classes are the categories in the order
     of their ids, which may have gaps; two of one name are one, and one that only stands above
     others, without an annotation, is none. Polygons and run-length codes are read, and boxes
-    without an outline are refused. Where objects overlap, the smaller lies on top, and groups
-    (iscrowd) below all others. Splits are those that the files are named after.
+    without an outline are refused. Where objects overlap, the smaller lies on top. iscrowd decides
+    nothing: in COCO it marks groups, in CVAT's export all that was painted. Splits are those that
+    the files are named after.
     """
 
     kind: ClassVar[str] = "instances"
@@ -134,13 +134,12 @@ class CocoInstances(AnnotatedDataset):
         file = _load(home)
         photograph = file.photographs[path.relative_to(home).as_posix()]
         canvas = self.canvas(photograph.height, photograph.width, path)
-        drawn: list[tuple[bool, int, Region, int]] = []
+        drawn: list[tuple[Region, int]] = []
         for one in photograph.objects:
             with located(one.place):
                 value = self.value_of(_name(file, one.category))
-                region = _region(one.shape, canvas.size)
-                drawn.append((not one.is_crowd, -region.area, region, value))
-        for _, _, region, value in sorted(drawn, key=lambda each: each[:2]):  # later ones on top
+                drawn.append((_region(one.shape, canvas.size), value))
+        for region, value in sorted(drawn, key=lambda each: -each[0].area):  # the smallest last
             with located(shown(path)):
                 canvas.paint(region, value)
         return canvas
@@ -150,8 +149,8 @@ class CocoPanoptic(CocoInstances):
     """annotations/panoptic_train2017.json + panoptic_train2017/NAME.png, as COCO has them.
 
     A PNG holds the id of a segment in each pixel, R + 256 G + 65,536 B, and the JSON file the
-    category of each segment; 0 is unlabelled, whatever `uncovered` is for other formats. Classes
-    and photographs as for instances.
+    category of each segment; 0 is unlabelled, and so is a photograph without segments. Classes and
+    photographs as for instances.
     """
 
     options = ("classes_file",)
@@ -162,6 +161,8 @@ class CocoPanoptic(CocoInstances):
     def _labels(
         cls, path: Path, key: str, photograph: _Photograph, problems: list[UserError]
     ) -> Path | None:
+        if not photograph.label_map:  # without a segment: unlabelled
+            return path / key
         folders = (path.parent / path.stem, path.parent.parent / path.stem, path.parent)
         if labels := PhotographFinder(folders).find(photograph.label_map):
             return labels
@@ -170,6 +171,8 @@ class CocoPanoptic(CocoInstances):
         return None
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
+        if not path.is_file():
+            return self.draw(path).values
         colors = read_colors(path, max_pixels=self.max_pixels).astype(np.int32)
         ids = colors[..., 0] + 256 * colors[..., 1] + 65536 * colors[..., 2]
         file, photograph = self._of_label_map[path]
@@ -200,18 +203,19 @@ def _files(root: Path, kind: str) -> list[Path]:
         paths = [path for path in sorted(root.glob(pattern)) if path.name[0] != "."]
         if len(paths) > MOST_FILES:
             continue
-        if found := [path for path in paths if _kind(sample(path)) == kind]:
+        if found := [path for path in paths if _kind(path) == kind]:
             # COCO publishes key points, and masks of stuff, of the same photographs
             named = [path for path in found if path.stem.startswith("instances")]
             return named or [path for path in found if "keypoints" not in path.stem]
     return []
 
 
-def _kind(some: bytes) -> str | None:
-    """Return what some of a file shows that it has: the keys of large ones may lie elsewhere."""
+def _kind(path: Path) -> str | None:
+    """Return what a file is, by some of it: the keys of large ones may lie elsewhere."""
+    some = sample(path)
     if b'"images"' not in some or b'"caption"' in some:
         return None
-    if b'"segments_info"' in some:
+    if b'"segments_info"' in some or path.stem.startswith("panoptic"):
         return "panoptic"
     return "instances" if b'"segmentation"' in some or b'"annotations"' in some else None
 
@@ -282,9 +286,7 @@ def _read(path: Path, _time: int, _size: int) -> _File:
             photographs[by_id[id_]] = photograph._replace(label_map=png)
         for one in segments or [annotation]:
             shape = _whole(one, "id") if segments else _compact(one.value.get("segmentation"))
-            crowd = bool(one.value.get("iscrowd"))
-            found = _Object(_whole(one, "category_id"), shape, crowd, one.place)
-            photograph.objects.append(found)
+            photograph.objects.append(_Object(_whole(one, "category_id"), shape, one.place))
     return _File(_categories(document, photographs.values()), photographs)
 
 

@@ -24,7 +24,7 @@ from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
 from scaseg.io.paths import on_disk, shown
 
-FILE = "annotations.xml"
+REMEDY = "export as CVAT for images 1.1"
 WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton", "tag")
 
 
@@ -39,37 +39,38 @@ class Cvat(AnnotatedDataset):
     https://docs.cvat.ai/docs/manual/advanced/xml_format : polygons, masks, boxes and ellipses are
     drawn by their z_order, later ones of the same on top; polylines, points, cuboids, skeletons and
     tags are left out. The classes are the labels of the task or project in their order. Subsets
-    called train, val, test are splits. ("Segmentation mask 1.1" is read as voc.)
+    called train, val, test are splits, and so are files (train.xml, of Datumaro). "Segmentation
+    mask 1.1" is read as voc.
     """
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
-        start = sample(root / FILE)
-        return f"{FILE} of CVAT" if b"<annotations" in start and b"<meta" in start else None
+        found = _files(root)
+        return f"{shown(found[0].name)} of CVAT" if found else None
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits({_split(image) for image in _load(root / FILE).images.values()})
+        return order_splits({split for _, split, _ in _images(root)})
 
     @classmethod
     def named_classes(cls, root: Path) -> Iterable[str]:
-        return _load(root / FILE).classes
+        return [name for path in _required(root) for name in _load(path).classes]
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         if split is not None:
-            base.require_split(root / FILE, split, cls.splits(root))
+            base.require_split(root, split, cls.splits(root))
         pairs, problems = [], []
-        for name, image in _load(root / FILE).images.items():
-            if split not in (None, _split(image)):
+        for path, own, image in _images(root):
+            if split not in (None, own):
                 continue
             images = root / "images"
             subset = image.get("subset", "") or "default"
             finder = PhotographFinder([images / subset, root / subset, images, root])
             if (found := finder.find(image.get("name"))) is None:
-                problems.append(finder.missing(shown(root / FILE), image.get("name")))
+                problems.append(finder.missing(shown(on_disk(path)), image.get("name")))
             else:
-                pairs.append(FilePair(found, root / FILE / name, sample_name(found, root)))
+                pairs.append(FilePair(found, path, sample_name(found, root)))
         return pairs, problems
 
     def draw(self, path: Path) -> Canvas:
@@ -122,13 +123,29 @@ def _numbers(text: str) -> shapes.Points:
         raise UserError("", f"{text[:40]!r}", "give numbers") from None
 
 
-def _split(image: Element) -> str | None:
-    return split_of(image.get("subset", ""))
+def _files(root: Path) -> list[Path]:
+    """Return the files of annotations: CVAT's one, or Datumaro's for each split."""
+    paths = [root / "annotations.xml", *sorted(root.glob("*.xml"))]
+    some = {path: sample(path) for path in paths}
+    found = [path for path in some if b"<annotations" in some[path] and b"<meta" in some[path]]
+    return found[:1] if found[:1] == paths[:1] else found
+
+
+def _required(root: Path) -> list[Path]:
+    found = _files(root)
+    if not found:
+        raise UserError(shown(root / "annotations.xml"), "no such file", REMEDY)
+    return found
+
+
+def _images(root: Path) -> Iterator[tuple[Path, str | None, Element]]:
+    """Go through the images: the path of each, its split, the element."""
+    for path in _required(root):
+        for name, image in _load(path).images.items():
+            yield path / name, split_of(image.get("subset", "")) or split_of(path.stem), image
 
 
 def _load(path: Path) -> _File:
-    if not path.is_file():
-        raise UserError(shown(path), "no such file", "export as CVAT for images 1.1")
     status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)
 
@@ -138,7 +155,7 @@ def _read(path: Path, _time: int, _size: int) -> _File:
     document = read_xml(path)
     with located(shown(path)):
         if next(document.find("track"), None) is not None:
-            raise UserError("", "CVAT for video", "export as CVAT for images 1.1")
+            raise UserError("", "CVAT for video", REMEDY)
         images: dict[str, Element] = {}
         for image in document.find("image"):
             name = "/".join(filter(None, [image.get("subset", ""), image.get("name")]))
@@ -149,7 +166,7 @@ def _read(path: Path, _time: int, _size: int) -> _File:
             images[name] = image
         names = [name for meta in document.find("meta") for name in _labels(meta)]
         if not names:
-            raise UserError("", "names no label", "export as CVAT for images 1.1")
+            raise UserError("", "names no label", REMEDY)
     return _File(tuple(names), images)
 
 
