@@ -22,6 +22,7 @@ BLOCKS = {
     "position": {"pair_channels": 5, "key_channels": 16},
     "agents": {"grid": 3, "key_channels": 4},
     "object": {"classes": 4, "key_channels": 4},
+    "object, by area": {"classes": 4, "key_channels": 4, "by_area": True},
     "average": {},
     "none": {},
 }

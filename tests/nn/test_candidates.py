@@ -5,11 +5,12 @@ import torch
 import torch.nn.functional as F
 
 from scaseg.errors import UserError
+from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.nn.contexts.agents import grid_cells
 from scaseg.ops.dispatch import selective_context
 from tests.nn.blocks import make
 
-FACTORED = ["balanced", "gated", "position", "agents", "object"]
+FACTORED = ["balanced", "gated", "position", "agents", "object", "object, by area"]
 
 
 def random_map(*size):
@@ -70,9 +71,9 @@ def test_no_channel_can_win_by_being_sharp():
     block, x = make("balanced").double(), random_map(5, 5)
     before = block.factors(x, None, None)
     with torch.no_grad():
-        block.temperature[1] += 3  # of the sources
+        block.temperature[1] -= 3  # of the sources
     after = block.factors(x, None, None)
-    assert after[1].max() > 2 * before[1].max()
+    assert before[1].max() > 2 * after[1].max()
     assert torch.equal(after[0], before[0])
 
 
@@ -144,7 +145,7 @@ def test_a_cell_without_neurons_is_left_out():
 
 def test_a_target_takes_from_the_classes_that_it_wants():
     """With a sure classifier, a class's channel is its mean; without wishes, all is the average."""
-    block, x = make("object", classes=3).double(), random_map(4, 6)
+    block, x = make("object, by area", classes=3).double(), random_map(4, 6)
     labels = torch.randint(2, (2, 24))  # class 2 is not in the image
     block.classifier.forward = lambda _: (
         99.0 * F.one_hot(labels, 3).double().mT.unflatten(2, (4, 6))
@@ -154,6 +155,21 @@ def test_a_target_takes_from_the_classes_that_it_wants():
         members = (labels[0] == label).double()
         torch.testing.assert_close(source_share[0, :, index], members / members.sum())
     assert (channel_share[..., 2] < 1e-9).all()
+    block.by_area = False  # as published: every class has its say, there or not
+    assert (block.factors(x, None, None)[0][..., 2] > 1e-3).all()
+    torch.testing.assert_close(block.factors(x, None, None)[1][..., :2], source_share[..., :2])
+    block.by_area = True
     torch.nn.init.zeros_(block.query.weight)
     torch.nn.init.zeros_(block.query.bias)
     torch.testing.assert_close(block(x), block.combine(x, block.values(x).mean(1, keepdim=True)))
+
+
+def test_the_average_with_an_auxiliary_loss_is_the_average():
+    """The control for `object`: nothing but the loss is added, and in training only."""
+    plain, control = make("average"), make("average", auxiliary=True, classes=3)
+    control.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(2, 6, 4, 5)
+    with auxiliary_scores(control) as gathered:
+        assert torch.equal(control(x), plain(x))
+        assert torch.equal(control.eval()(x), plain(x))
+    assert [scores.shape for _, scores in gathered] == [(2, 3, 4, 5)]

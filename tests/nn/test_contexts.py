@@ -26,7 +26,7 @@ class Pooled(Context):
 
 def test_a_new_context_is_one_method_and_one_line(monkeypatch, tmp_path):
     monkeypatch.setitem(CONTEXTS._homes, "pooled", f"{__name__}:Pooled")
-    model = create_model("tiny", "pooled", "pointwise", classes=3, share_features=True, hidden=8)
+    model = create_model("tiny", "pooled", "pointwise", classes=3, share_features=True)
     assert isinstance(model.context, Pooled)
     assert model.context.context is None
     images = torch.randn(2, 3, 40, 48)
@@ -160,8 +160,8 @@ def test_training_starts_near_the_average_and_can_move(name):
     for parameter, tensor in block.named_parameters():
         assert tensor.grad.isfinite().all(), parameter
         assert parameter in cancels or (tensor.grad != 0).any(), parameter
-    if name in ("none", "sca, 3 channels"):
-        return
+    if name in ("none", "sca, 3 channels", "balanced", "position"):
+        return  # alike, pair channels would stay alike
     shown = block.dependency_map(x, 2, 2).flatten(1)
     others = shown[:, torch.arange(64) != 2 * 8 + 2]
     assert others.max() < (2 if block.exclude_self else 20) * others.min()

@@ -40,7 +40,7 @@ class BalancedContext(FactoredContext):
         *,
         pair_channels: int = 64,
         key_channels: int = 8,
-        temperature: float = 5.0,
+        temperature: float = 10.0,
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)

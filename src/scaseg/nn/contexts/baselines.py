@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from scaseg.errors import UserError
+from scaseg.nn.auxiliary import AuxiliaryClassifier
 from scaseg.nn.context import Context, MapFactors
+from scaseg.ops.checks import check_bool, check_whole_number
 from scaseg.ops.exact import uniform_context
 from scaseg.ops.streaming import ExpSums, StreamedSums
 
@@ -43,15 +45,38 @@ class NoContext(Context):
 
 
 class AverageContext(Context):
-    """h_i = W_d x_i + the mean of W_c x_j over all j != i: every a_ij is 1 (baseline-ave)."""
+    """h_i = W_d x_i + the mean of W_c x_j over all j != i: every a_ij is 1 (baseline-ave).
+
+    auxiliary: with the auxiliary loss of `object`, to tell its effect from that of the context.
+    """
 
     input_dependent = False
     reference = "the paper's baseline-ave; Liu et al. 2015 (ParseNet)"
 
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        share_features: bool = False,
+        auxiliary: bool = False,
+        classes: int | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, share_features=share_features)
+        check_bool("auxiliary", auxiliary)
+        self.classifier = None
+        if auxiliary:
+            check_whole_number("classes", classes, 1)
+            assert classes is not None
+            self.classifier = AuxiliaryClassifier(in_channels, classes)
+
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
     ) -> Tensor:
-        values = self.values(x if source is None else source)
+        there = x if source is None else source
+        if self.classifier is not None and self.training:
+            self.classifier(there)
+        values = self.values(there)
         return uniform_context(values, exclude_self=source is None, source_mask=source_mask)
 
     def coefficient_rows(

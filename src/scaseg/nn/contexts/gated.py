@@ -29,7 +29,7 @@ class GatedContext(BalancedContext):
         *,
         pair_channels: int = 64,
         key_channels: int = 8,
-        temperature: float = 5.0,
+        temperature: float = 10.0,
         score_dropout: float = 0.1,
         share_features: bool = False,
     ) -> None:

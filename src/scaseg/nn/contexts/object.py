@@ -6,21 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
-from scaseg.nn.contexts.factored import FactoredContext, neurons
-from scaseg.ops.checks import check_whole_number
+from scaseg.nn.contexts.factored import FactoredContext, neurons, softmax_over_sources
+from scaseg.ops.checks import check_bool, check_whole_number
 
 
 class ObjectContext(FactoredContext):
-    """Each source counts by how much a target wants its class: a_ij ~ sum_r exp(u_ir) p(r | j).
+    """One channel a class: its mean over the image; a neuron compares itself with all of them.
 
-    p(r | j) comes from an auxiliary classifier with a loss of its own, so what a channel gathers
-    is not left to the segmentation loss, and the map of a class can be read. u_ir = q_i . k_r /
-    sqrt(d), where k_r is the key of the mean of class r in this image. With u = 0 this is the
-    average: selection starts there. A class that is not in the image has no share. O(n R M), R =
-    classes.
+    k_jr = softmax over j of the scores of an auxiliary classifier, b_ir ~ exp(u_ir), u_ir = q_i .
+    k_r / sqrt(d), where k_r is the key of the mean of class r in this image. The classifier has a
+    loss of its own, so what a channel gathers is not left to the segmentation loss, and the map of
+    a class can be read. O(n R M), R = classes.
 
-    Yuan, Chen and Wang, "Object-contextual representations for semantic segmentation", 2020: there
-    every class has the same say, in the image or not, and the context passes two more transforms.
+    by_area: classes count by their area, and one that is not in the image has no share: a_ij ~
+    sum_r exp(u_ir) p(r | j), which with u = 0 is the average.
+
+    Yuan, Chen and Wang, "Object-contextual representations for semantic segmentation", 2020 (there
+    the context passes two more transforms).
     """
 
     reference = "Yuan et al. 2020 (object-contextual representations)"
@@ -32,11 +34,14 @@ class ObjectContext(FactoredContext):
         *,
         classes: int,
         key_channels: int = 64,
+        by_area: bool = False,
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_whole_number("classes", classes, 1, 2**16)
         check_whole_number("key_channels", key_channels, 1)
+        check_bool("by_area", by_area)
+        self.by_area = by_area
         self.classifier = AuxiliaryClassifier(in_channels, classes)
         self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
         self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
@@ -46,13 +51,21 @@ class ObjectContext(FactoredContext):
     ) -> tuple[Tensor, Tensor]:
         there = x if source is None else source
         query, key = neurons(self.query(x)), neurons(self.key(there))
-        belongs = neurons(self.classifier(there)).softmax(-1)  # (B, source, R)
-        if source_mask is not None:
-            hidden = ~source_mask.unsqueeze(-1)
-            belongs, key = belongs.masked_fill(hidden, 0), key.masked_fill(hidden, 0)
+        class_score = neurons(self.classifier(there))  # (B, source, R)
+        if source_mask is not None:  # 0 * NaN is NaN
+            key = key.masked_fill(~source_mask.unsqueeze(-1), 0)
         with torch.autocast(x.device.type, enabled=False):
-            size = belongs.sum(1, keepdim=True).clamp(min=torch.finfo(belongs.dtype).tiny)
-            source_share = belongs / size
+            area: Tensor | None = None
+            if self.by_area:
+                belongs = class_score.softmax(-1)
+                if source_mask is not None:
+                    belongs = belongs.masked_fill(~source_mask.unsqueeze(-1), 0)
+                area = belongs.sum(1, keepdim=True).clamp(min=torch.finfo(belongs.dtype).tiny)
+                source_share = belongs / area
+            else:
+                source_share = softmax_over_sources(class_score, source_mask)
             region = source_share.mT @ key  # (B, R, d)
             wanted = query @ region.mT * query.shape[-1] ** -0.5
-            return (wanted + size.log()).softmax(-1), source_share
+            if area is not None:
+                wanted = wanted + area.log()
+            return wanted.softmax(-1), source_share

@@ -33,7 +33,7 @@ class PositionContext(BalancedContext):
         *,
         pair_channels: int = 64,
         key_channels: int = 8,
-        temperature: float = 5.0,
+        temperature: float = 10.0,
         share_features: bool = False,
     ) -> None:
         super().__init__(
