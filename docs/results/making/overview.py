@@ -29,6 +29,7 @@ PAGES = {
     "stanford_background_folds": "results/stanford_background_folds.md",
     "camvid": "results/index.md#camvid",
     "atlantis": "results/index.md#atlantis",
+    "atlantis_candidates": "results/index.md#candidates-on-atlantis",
     "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
 }
 # runs at full length, one seed: what `evaluate --json` printed

@@ -19,10 +19,10 @@ from scaseg.config.recipe import load_recipe
 from scaseg.errors import UserError
 from scaseg.io.model_folder import RECIPE
 from scaseg.io.table import Row, read_rows
-from scaseg.registry import CONTEXTS
+from scaseg.registry import CONTEXTS, options_of
 
 # what the others are compared with, where it is not the first of CONTEXTS
-FIRST = {"hyper_parameters": "sca"}
+FIRST = {"hyper_parameters": "sca", "atlantis_candidates": "average"}
 ADJUSTED = {"hyper_parameters"}  # many variants in few folds: one noise for all of them
 OPTIONS = {
     name: value.default for name, value in inspect.signature(SelectiveContext).parameters.items()
@@ -128,9 +128,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 def _place(name: str) -> tuple[Any, ...]:
     variant = parse_variant(name)
-    options = (
-        (list(OPTIONS).index(key), _sortable(value)) for key, value in variant.options.items()
-    )
+    known = [*OPTIONS, *options_of(variant.context)]  # those of `sca` first
+    options = ((known.index(key), _sortable(value)) for key, value in variant.options.items())
     return list(CONTEXTS).index(variant.context), *sorted(options)
 
 
