@@ -81,8 +81,12 @@ def test_quiet_is_quiet(place, capsys):
 
 def test_the_simplest_explanation(place, capsys):
     main(["explain", "photo.png", "--point", "20,8", "--out", "why.png"])
-    note = "note: all neurons here have nearly this map (docs/single_channel.md says why)\n"
-    assert capsys.readouterr().err == f"{SAID}{note}wrote why.png\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"{SAID}predicted there: 1 ")
+    assert said.splitlines()[1].rpartition(" ")[2] in scaseg.load_model("outdoor").classes
+    note = "note: all neurons here have nearly this map (with one pair channel every neuron ranks"
+    assert said.splitlines()[2].startswith(note)
+    assert said.endswith("\nwrote why.png\n")
     assert (place / "why.png").is_file()
 
 

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -80,9 +82,11 @@ def test_two_models(place):
     run(place, image, "--label", label, "--compare", *models)
 
 
-def test_two_models_on_a_data_set(place):
+def test_two_models_on_a_data_set(place, capsys):
     models = [str(place / "none"), str(place / "dot")]
     run(place, "--data", str(place / "data"), "--split", "all", "--compare", *models, "--top", "2")
+    said = capsys.readouterr().err
+    assert re.search(r"images?: only dot is right in [\d.]+ % of the pixels, only none in", said)
 
 
 def test_nothing_is_overwritten(place, capsys):
@@ -124,7 +128,7 @@ def test_nothing_is_overwritten(place, capsys):
         ("photo.png --model dot --point 1,1 --top 3", "--top: goes with --compare"),
         ("photo.png --compare none dot", "--label: none;"),
         ("photo.png --label labels.png --compare dot none", "context is 'none'"),
-        ("photo.png --label labels.png --compare dot dot", "nowhere wrong"),
+        ("photo.png --label labels.png --compare dot dot", "right and wrong at the same"),
         ("photo.png --label small.png --compare none dot", "47 x 64 but its photograph is 48"),
         ("photo.png --label photo.png --compare none dot", "a RGB label map"),
         ("photo.png --label seven.png --compare none dot", "holds 7, but there are 3 classes"),

@@ -1,12 +1,21 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 
 from scaseg.data.sample import Sample
 from scaseg.errors import UserError
 from scaseg.explanation.disagreement import inmost_pixel, largest_disagreements, largest_region
 from scaseg.explanation.figure import NO_COLOR
-from scaseg.explanation.page import disagreement_page, draw_disagreements
+from scaseg.explanation.page import (
+    LOSS,
+    WIN,
+    disagreement_page,
+    draw_disagreements,
+    model_names,
+)
 from scaseg.plots.palette import default_palette
 from tests.explanation.planted import Planted, photograph, small_model
 
@@ -80,7 +89,8 @@ def find(first, second, *samples, **options):
 
 
 def test_the_place_where_only_the_second_is_right(models):
-    (found,) = find(*models, sample())
+    (found,) = find(*models, sample()).wins
+    assert found.is_win
     x, y = found.center
     assert found.region[y, x]
     assert found.truth[y, x] == 1
@@ -94,19 +104,39 @@ def test_the_place_where_only_the_second_is_right(models):
     assert found.maps.points == (found.center,)
 
 
+def test_and_where_only_the_first_is(models):
+    """Class 0 everywhere against class 1: the second loses the background."""
+    both = find(*models, sample(), sample((40, 50), "other"))
+    assert [one.name for one in both.losses] == ["scene", "other"]
+    found = both.losses[0]
+    assert not found.is_win
+    np.testing.assert_array_equal(found.region, largest_region(found.truth == 0))
+    assert found.maps.points == (found.center,)
+    truths = [sample().labels, sample((40, 50)).labels]
+    labelled = sum((truth != 255).sum() for truth in truths)
+    for share, number in ((both.only_first, 0), (both.only_second, 1)):
+        assert share == pytest.approx(sum((truth == number).sum() for truth in truths) / labelled)
+    said = both.summary("none", "dot")
+    assert said == (
+        f"2 images: only dot is right in {100 * both.only_second:.2f} % of the pixels, "
+        f"only none in {100 * both.only_first:.2f} %"
+    )
+
+
 def test_the_largest_come_first(models):
     samples = [sample((48, side), str(side)) for side in (96, 56, 128, 44, 70)]
     seen = []
     found = find(*models, *samples, top=2, progress=lambda *done: seen.append(done))
-    assert [one.name for one in found] == ["44", "56"]  # the region's share, not its size
+    assert [one.name for one in found.wins] == ["44", "56"]  # the region's share, not its size
     assert seen == [(done, 5) for done in (1, 2, 3, 4, 5)]
 
 
 def test_nothing_to_show():
     same = always(small_model("dot"), 1)
-    assert find(same, same, sample()) == []
-    with pytest.raises(UserError, match=r"nowhere wrong where the second is right"):
-        disagreement_page(same, same, [sample()])
+    found = find(same, same, sample())
+    assert (found.wins, found.losses, found.only_first, found.only_second) == ([], [], 0, 0)
+    with pytest.raises(UserError, match=r"both are right and wrong at the same places"):
+        disagreement_page(found, same)
 
 
 def test_models_that_cannot_be_compared(models):
@@ -125,7 +155,7 @@ def test_labels_of_another_size(models):
 
 def test_the_page(models):
     classes = ("sky $x", "_tree", "road")
-    found = find(*models, sample(), sample((90, 40), "tall"))
+    found = find(*models, sample(), sample((90, 40), "tall")).wins
     figure = draw_disagreements(found, classes, default_palette(3), names=("none", "dot"), width=8)
     FigureCanvasAgg(figure).draw()
     said = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -136,10 +166,32 @@ def test_the_page(models):
         draw_disagreements([], classes, default_palette(3))
 
 
+def test_a_page_has_losses_below_the_wins(models):
+    found = find(*models, sample(), sample((90, 40), "tall"), top=1)
+    figure = disagreement_page(found, models[1], names=model_names(*models, ("x", "y")))
+    FigureCanvasAgg(figure).draw()
+    rows = [axes for axes in figure.axes if axes.get_title() in ("scene", "tall")]
+    circles = [axes.patches[0].get_edgecolor()[:3] for axes in rows]
+    assert circles == [to_rgb(WIN), to_rgb(LOSS)]
+    headings = [axes.texts[0].get_text() for axes in figure.axes if not axes.axison]
+    shares = [f"{100 * share:.2f} %" for share in (found.only_second, found.only_first)]
+    for heading, name, share in zip(headings, ("dot", "none"), shares, strict=True):
+        assert heading.startswith(f"only {name} is right: {share} of the labelled pixels")
+    only_losses = replace(found, wins=[])
+    FigureCanvasAgg(disagreement_page(only_losses, models[1])).draw()
+
+
+def test_models_are_told_apart_by_what_differs(models):
+    assert model_names(*models, ("x", "y")) == ("none", "dot")
+    same = (models[1], models[1])
+    assert model_names(*same, ("x", "y")) == ("x", "y")
+    assert model_names(*same, ("x", "x")) == ("A", "B")
+
+
 def test_a_page_says_which_maps_are_nearly_even(models):
     """Each row has a scale of its own, which would stretch anything to full contrast."""
     even = always(small_model("average"), 1)
-    found = [find(models[0], one, sample())[0] for one in (even, models[1])]
+    found = [find(models[0], one, sample()).wins[0] for one in (even, models[1])]
     assert found[1].maps.maps.max() > 1.2 * found[1].maps.average
     figure = draw_disagreements(found, ("a", "b", "c"), default_palette(3), width=8)
     FigureCanvasAgg(figure).draw()
@@ -152,7 +204,7 @@ def test_a_page_says_which_maps_are_nearly_even(models):
 def test_a_page_says_which_maps_are_everybodys(models):
     everybodys = always(small_model(), 1)
     everybodys.context = Planted(everybodys, 2, 3)
-    found = [find(models[0], one, sample())[0] for one in (everybodys, models[1])]
+    found = [find(models[0], one, sample()).wins[0] for one in (everybodys, models[1])]
     figure = draw_disagreements(found, ("a", "b", "c"), default_palette(3), width=8)
     said = [axes.get_xlabel() for axes in figure.axes if axes.get_xlabel()]
     assert said == ["all neurons here have nearly this map"]
@@ -164,7 +216,7 @@ def test_a_legend_of_171_classes_fits_the_page():
     )
     one = sample((57, 60))
     one.labels[:] = np.arange(57 * 60).reshape(57, 60) // 20
-    (found,) = find(first, second, one)
+    (found,) = find(first, second, one).wins
     classes = [f"class of a long name {index}" for index in range(171)]
     palette = default_palette(171)
     figure = draw_disagreements([found], classes, palette, width=10)

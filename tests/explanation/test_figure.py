@@ -10,6 +10,7 @@ from scaseg.errors import UserError
 from scaseg.explanation.figure import (
     GRAY,
     NO_COLOR,
+    TIMES,
     choose_layout,
     draw_dependency_maps,
     evenness_note,
@@ -17,6 +18,7 @@ from scaseg.explanation.figure import (
     shade,
 )
 from scaseg.explanation.maps import explain
+from scaseg.plots.palette import default_palette
 from tests.explanation.planted import Planted, photograph, small_model
 
 
@@ -35,8 +37,26 @@ def test_one_to_twelve_points(count):
     figure = explained((96, 128), "dot", grid=(1, count)).figure(width=6)
     assert pixels_of(figure).shape[1] == 900
     titles = [axes.get_title() for axes in figure.axes]
-    assert titles[0] == "photograph"
-    assert sum("up to" in title for title in titles) == count
+    assert titles[:2] == ["photograph", "prediction"]
+    assert sum(TIMES in title for title in titles) == count
+
+
+def test_the_prediction_stands_beside_the_photograph():
+    """Its classes in their colors, a legend of them, and the class at each point by its name."""
+    model, image = small_model(classes=["sky", "$tree", "_road"]), photograph(64, 96)
+    model.head.score.bias.data[1] = 50  # one class everywhere
+    maps = explain(model, image, points=[(3, 4), (90, 60)])
+    assert maps.answers == ("$tree", "$tree")
+    np.testing.assert_array_equal(maps.segmentation.labels, model.predict(image).labels)
+    figure = maps.figure(width=8)
+    pixels_of(figure)
+    painted = np.asarray(figure.axes[1].images[0].get_array()).reshape(-1, 3).mean(0)
+    expected = 0.6 * np.array(default_palette(3)[1]) + 0.4 * image.reshape(-1, 3).mean(0)
+    np.testing.assert_allclose(painted, expected, atol=3)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["\u200b\\$tree  100 %"]
+    headings = [axes.get_title() for axes in figure.axes[2:4]]
+    assert [heading.split()[:2] for heading in headings] == [["1", "$tree"], ["2", "$tree"]]
+    assert explain(model, image, classes=True).answers == ()
 
 
 def test_more_points_than_there_is_room_for():
@@ -49,17 +69,27 @@ def test_of_many_classes_the_largest_are_drawn_and_a_line_says_so(monkeypatch):
     monkeypatch.setattr("scaseg.explanation.figure.MAX_MAPS", 1)
     maps = replace(explained(grid=(1, 3)), regions=np.ones((3, 5, 8), bool))
     figure = maps.figure(width=4)
-    assert sum("up to" in axes.get_title() for axes in figure.axes) == 1
+    assert sum(TIMES in axes.get_title() for axes in figure.axes) == 1
     assert "the 1 largest of 3 classes; an npz file has all" in words_of(figure)
 
 
 @pytest.mark.parametrize("count", range(1, 31))
 @pytest.mark.parametrize("shape", [0.25, 0.66, 1, 1.5, 4])
 def test_a_layout_has_a_place_for_each(count, shape):
-    rows, columns, span = choose_layout(count, shape)
-    assert 1 <= span <= min(rows, columns)
-    assert rows * columns >= count + span**2
-    assert 0.3 < columns * shape / rows < 7
+    for large in (1, 2):
+        layout = choose_layout(count, shape, large=large)
+        taken = np.zeros((layout.rows, layout.columns), int)
+        for rows, columns in layout.large_panels():
+            assert rows.stop <= layout.rows
+            assert columns.stop <= layout.columns
+            taken[rows, columns] += 1
+        assert taken.sum() == large * layout.span**2
+        free = list(layout.free_cells())
+        for place in free:
+            taken[place] += 1
+        assert (taken == 1).all()
+        assert len(free) >= count
+        assert 0.3 < layout.columns * shape / layout.rows < 7
 
 
 @pytest.mark.parametrize("size", [(1, 1), (9, 300), (400, 12)])
@@ -75,8 +105,12 @@ def test_channels_that_are_not_colors():
 
 @pytest.mark.parametrize("context", ["average", "dot"])
 def test_classes_have_their_share_in_the_title(context):
-    figure = explained((64, 96), context, classes=True).figure(width=6)
+    """Or, where panels are narrow, in the legend alone."""
+    figure = explained((64, 96), context, classes=True).figure(width=20)
     assert any("%" in axes.get_title() for axes in figure.axes)
+    figure = explained((64, 96), context, classes=True).figure(width=4)
+    assert not any("%" in axes.get_title() for axes in figure.axes)
+    assert any("%" in text.get_text() for text in figure.legends[0].get_texts())
 
 
 def test_names_are_not_taken_for_formulas():
@@ -104,7 +138,7 @@ def words_of(figure):
 
 def drawn_map(figure):
     """The picture of the first map, at whatever size it was drawn."""
-    return np.asarray(figure.axes[1].images[0].get_array())
+    return np.asarray(figure.axes[2].images[0].get_array())
 
 
 @pytest.mark.parametrize("level", [0, 255])
@@ -164,4 +198,5 @@ def test_the_numbers(tmp_path):
     with np.load(tmp_path / "maps.npz", allow_pickle=False) as found:
         np.testing.assert_array_equal(found["maps"], maps.maps)
         np.testing.assert_array_equal(found["points"], [(3, 4), (50, 30)])
+        assert tuple(found["answers"].tolist()) == maps.answers
         assert found["centres_x"].tolist() == [0, 8, 16, 24, 32, 40, 48, 56]

@@ -208,8 +208,8 @@ def test_a_model_without_context_says_so():
 
 
 def test_images_that_are_none():
-    with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype float64; give a path"):
-        explain(small_model(), np.zeros((48, 64, 3)), points=[(0, 0)])
+    with pytest.raises(ValueError, match=r"shape \(48, 64, 3\) and dtype int32; give a path"):
+        explain(small_model(), np.zeros((48, 64, 3), np.int32), points=[(0, 0)])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def planted():
 def choosy():
     """One channel, whose neurons have one order, and differ in how sharply they choose."""
     torch.manual_seed(0)
-    model = small_model()
+    model = small_model(score_bound=None)
     predictor = model.context.predictor
     whole = predictor.forward
 

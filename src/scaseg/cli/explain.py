@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from scaseg.data.sample import Sample
     from scaseg.models.segmenter import Segmenter
 
+MOST_ANSWERS = 24
+# why maps of the paper's predictor are alike; documentation does not come with a wheel
+STATIC = (
+    "with one pair channel every neuron ranks the others alike; pair_channels > 1 or dot differ"
+)
 FORMATS = ("png", "pdf", "svg", "npz")
 
 
@@ -28,9 +33,10 @@ def add_command(add: Callable[..., Parser]) -> None:
     parser = add(
         "explain",
         help="what the neurons of an image depend on, as a figure",
-        description="Show which regions of an image the neurons at some points depend on, or where "
-        "one model is wrong and another right, and what that one depends on there. Points are "
-        "pixels of the upright image, origin top left.",
+        description="Show what a model predicts and which regions of an image the neurons at some "
+        "points depend on; or where one of two models is wrong and the other right, both ways, and "
+        "what the second depends on there. Points are pixels of the upright image, origin top "
+        "left.",
         epilog="example: scaseg explain photo.jpg --model runs/first --point 120,80 --point 40,200 "
         "--out why.png; two models: scaseg explain photo.jpg --label photo.png --compare runs/none "
         "runs/sca --out why.png, or --data DIR for a page of the images where they differ most",
@@ -50,12 +56,12 @@ def add_command(add: Callable[..., Parser]) -> None:
     which.add_argument("--classes", **flag, help="the mean over the neurons of each class")
     two = parser.add_argument_group("two models")
     models: dict[str, Any] = {"nargs": 2, "metavar": ("MODEL_A", "MODEL_B")}
-    two.add_argument("--compare", **models, help="where A is wrong and B right")
+    two.add_argument("--compare", **models, help="where only B is right, and where only A is")
     two.add_argument("--label", metavar="FILE", help="the label map of IMAGE")
     data = "search a dataset instead of IMAGE (default: the one B was trained on)"
     two.add_argument("--data", metavar="DIR", help=data)
     two.add_argument("--split", metavar="NAME", help="train, val, test or all (test, else val)")
-    two.add_argument("--top", type=positive, metavar="N", help="images on the page (5)")
+    two.add_argument("--top", type=positive, metavar="N", help="images of each kind (3)")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
     add_max_pixels(parser)
     parser.add_argument("--quiet", **flag, help="no progress bar, no summary")
@@ -86,16 +92,23 @@ def _explain_image(options: argparse.Namespace, kind: str) -> list[str]:
         maps = explain(model, image, **which)
         maps.save(options.out, format=kind)
     notes = model_notes(options.model, folder)
+    if maps.answers:
+        pairs = zip(maps.names, maps.answers, strict=True)
+        answers = [f"{number} {name}" for number, name in pairs]
+        more = ", ..." if len(answers) > MOST_ANSWERS else ""
+        notes.append(f"predicted there: {', '.join(answers[:MOST_ANSWERS])}{more}")
     if kind != "npz" and (note := maps.similarity_note()):
-        notes.append(f"note: {note} (docs/single_channel.md says why)")
+        options_of = model.config.context_options
+        is_static = model.config.context == "sca" and options_of.get("pair_channels", 1) == 1
+        notes.append(f"note: {note}" + (f" ({STATIC})" if is_static else ""))
     return notes
 
 
 def _compare(options: argparse.Namespace, kind: str) -> list[str]:
     folders = [find("--compare", folder) for folder in options.compare]  # before torch: quick
 
-    from scaseg.explanation.disagreement import read_sample
-    from scaseg.explanation.page import disagreement_page
+    from scaseg.explanation.disagreement import largest_disagreements, read_sample
+    from scaseg.explanation.page import disagreement_page, model_names
     from scaseg.plots.figures import save_figure
     from scaseg.progress import progress_bar
 
@@ -106,12 +119,14 @@ def _compare(options: argparse.Namespace, kind: str) -> list[str]:
     else:
         limit = options.max_pixels
         samples = [read_sample(options.image, options.label, second, max_pixels=limit)]
-    names = tuple(Path(folder).resolve().name for folder in options.compare)
+    folders_named = tuple(Path(folder).resolve().name for folder in options.compare)
+    names = model_names(first, second, folders_named)
     with progress_bar("comparing", shown=not options.quiet) as progress, located("--compare"):
-        how: dict[str, Any] = {"top": options.top or 5, "names": names, "progress": progress}
-        page = disagreement_page(first, second, samples, **how)
+        how: dict[str, Any] = {"top": options.top or 3, "progress": progress}
+        found = largest_disagreements(first, second, samples, **how)
+        page = disagreement_page(found, second, names=names)
     save_figure(page, options.out, format=kind)
-    return []
+    return [found.summary(*names)]
 
 
 def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDataset:

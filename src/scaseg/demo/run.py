@@ -109,7 +109,7 @@ def run_demo(
     for scene, segmentation in zip(scenes[:PREDICTED], predicted, strict=True):
         Image.fromarray(scene.image).save(folder / SCENES / f"{scene.name}.png")
         segmentation.save(folder / PREDICTIONS / f"{scene.name}.png")
-    disagreements = largest_disagreements(first, last, scenes, top=4)
+    disagreements = largest_disagreements(first, last, scenes, top=4).wins
     shown = disagreements[0].image if disagreements else photographs[0]
     findings = Findings(
         rows=rows,

@@ -1,4 +1,4 @@
-"""Where one model is wrong and another right: regions worth an explanation."""
+"""Where one of two models is wrong and the other right: regions worth an explanation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from scaseg.errors import UserError
 from scaseg.explanation.features import context_of
 from scaseg.explanation.maps import DependencyMaps, explain
 from scaseg.inference.predict import predict
+from scaseg.metrics import percent
 from scaseg.models.segmenter import Segmenter
 from scaseg.progress import Progress
 
@@ -26,11 +27,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A photograph, its truth, two predictions, and the largest region that only B got right.
+    """A photograph, its truth, two predictions, and the largest region that one alone got right.
 
     first and second (H, W) are the labels by A and B; `region` (H, W) is where A is wrong and B
-    right, `center` (x, y) its inmost pixel, `share` its part of the labelled pixels; `maps` is B's
-    dependency map at the center.
+    right (is_win) or B wrong and A right, `center` (x, y) its inmost pixel, `share` its part of the
+    labelled pixels; `maps` is B's dependency map at the center.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Disagreement:
     region: Mask
     center: tuple[int, int]
     share: float
+    is_win: bool = True
     maps: DependencyMaps | None = None
 
     def accuracies(self) -> tuple[float, float]:
@@ -50,44 +52,73 @@ class Disagreement:
         return float(first.mean()), float(second.mean())
 
 
+@dataclass(frozen=True)
+class Disagreements:
+    """The largest regions that one model alone gets right, and how much that is in all.
+
+    wins: of the second model, losses: of the first, the largest first. only_second, only_first:
+    the shares of all labelled pixels in all images that this one alone gets right.
+    """
+
+    wins: list[Disagreement]
+    losses: list[Disagreement]
+    only_first: float
+    only_second: float
+    images: int
+
+    def summary(self, first: str, second: str) -> str:
+        """Say in a line how often each of the models, by its name, is right alone."""
+        one, other = percent(self.only_first, 2), percent(self.only_second, 2)
+        images = "1 image" if self.images == 1 else f"{self.images} images"
+        return (
+            f"{images}: only {second} is right in {other} % of the pixels, only {first} in {one} %"
+        )
+
+
 def largest_disagreements(
     first: Segmenter,
     second: Segmenter,
     samples: Sequence[Sample] | SegmentationDataset,
     *,
-    top: int = 5,
+    top: int = 3,
     progress: Progress | None = None,
-) -> list[Disagreement]:
-    """Find the images with the largest regions that the second alone gets right, largest first.
+) -> Disagreements:
+    """Find the images with the largest regions that one of two models alone gets right.
 
-    Chosen because the second does better there: it says how, and nothing about how often.
+    `top` of each kind: wins of the second, and its losses. They say how, and the shares how often.
     """
     if first.config.classes != second.config.classes:
         counts = f"{len(first.config.classes)} and {len(second.config.classes)} classes"
         remedy = "give two that were trained on the same classes"
         raise UserError("models", f"{counts}, or others in another order", remedy)
     context_of(second)
-    best: list[Disagreement] = []  # without their maps
+    best: dict[bool, list[Disagreement]] = {True: [], False: []}  # without their maps
+    alone, total = {True: 0, False: 0}, 0
     for index in range(len(samples)):
         sample = samples[index]
         image, truth, labelled = sample.image, sample.labels, sample.labels != IGNORE
         require_same_size(sample.name, truth.shape, image.shape[:2])
         one, other = (predict(model, image).labels for model in (first, second))
-        region = largest_region(labelled & (one != truth) & (other == truth))
-        if region.any():
+        total += int(labelled.sum())
+        for is_win, (wrong, right) in ((True, (one, other)), (False, (other, one))):
+            mask = labelled & (wrong != truth) & (right == truth)
+            if not mask.any():
+                continue
+            alone[is_win] += int(mask.sum())
+            region = largest_region(mask)
             place = (region, inmost_pixel(region), float(region.sum() / labelled.sum()))
-            found = Disagreement(sample.name, image, truth, one, other, *place)
-            best = sorted([*best, found], key=lambda one: -one.share)[:top]
+            found = Disagreement(sample.name, image, truth, one, other, *place, is_win)
+            best[is_win] = sorted([*best[is_win], found], key=lambda one: -one.share)[:top]
         if progress is not None:
             progress(index + 1, len(samples))
-    return [
-        replace(
-            one,
-            maps=explain(second, one.image, points=[one.center]),
-            image=picture(one.image),
-        )
-        for one in best
-    ]
+
+    def explained(found: Disagreement) -> Disagreement:
+        maps = explain(second, found.image, points=[found.center])
+        return replace(found, image=picture(found.image), maps=maps)
+
+    wins, losses = ([explained(one) for one in best[is_win]] for is_win in (True, False))
+    shares = (alone[False] / max(1, total), alone[True] / max(1, total))
+    return Disagreements(wins, losses, *shares, len(samples))
 
 
 def largest_region(mask: Mask) -> Mask:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -12,16 +14,22 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from scaseg.errors import UserError
 from scaseg.explanation.maps import DependencyMaps
-from scaseg.plots.palette import shorten
+from scaseg.metrics import percent
+from scaseg.plots.palette import Color, overlay, shorten
 
 DPI = 150
 MAX_MAPS = 60
+OPACITY = 0.6  # of the classes over the photograph
+SMALLEST, MAX_CLASSES = 0.005, 24  # share and number of classes in the legend
+LETTERS = 30  # of a class name
+TITLE, LEGEND_LINE = 0.28, 0.155  # inches
 NEARLY_EVEN = 0.1  # a scale that spans less than this part of the average shows hardly anything
 INK = "#222222"
 GRAY = 128  # a color that no scale has
@@ -33,7 +41,7 @@ COLORS = ListedColormap(colormaps["inferno"](np.linspace(0.08, 0.97, 256)), "dep
 
 
 def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10) -> Figure:
-    """Draw a photograph with its points numbered, and the map of each over the photograph.
+    """Draw a photograph and its prediction with the points numbered, and the map of each point.
 
     width in inches. All maps share one scale, so that they can be compared; its numbers are
     multiples of the share that each neuron would have if all counted alike, and, above, the shares
@@ -45,54 +53,97 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10) -> Figure:
     count = min(len(maps), MAX_MAPS)
     height_px, width_px = maps.image.shape[:2]
     shape = min(4.0, max(0.25, width_px / height_px))  # beyond, a strip of cells would be lines
-    rows, columns, span = choose_layout(count, shape)
-    cell = width / columns
-    caption = _caption(maps)
+    large = 1 if maps.segmentation is None else 2
+    layout = choose_layout(count, shape, large=large)
+    cell = width / layout.columns
+    caption, legend = _caption(maps), _legend_entries(maps)
     below = 0.9 + 0.16 * len(caption.splitlines())  # inches: the scale, and what stands under it
-    figure = new_figure(width, rows * (cell / shape + 0.28) + below)
-    cells = figure.add_gridspec(rows, columns)
+    below += LEGEND_LINE * len(legend_rows(legend, width))
+    heights = [cell / shape + TITLE * has_title for has_title in layout.titled_rows()]
+    figure = new_figure(width, sum(heights) + below)
+    cells = figure.add_gridspec(layout.rows, layout.columns, height_ratios=heights)
     colors = map_colors(maps)
 
-    photograph = figure.add_subplot(cells[:span, :span])
-    show_image(photograph, maps.image, cell * span)
-    style_panel(photograph, "photograph").set_anchor("N")
-    free = (place for place in np.ndindex(rows, columns) if max(place) >= span)
-    for index, place in zip(range(count), free, strict=False):
+    span = layout.span
+    pictures = [figure.add_subplot(cells[place]) for place in layout.large_panels()]
+    show_image(pictures[0], maps.image, cell * span)
+    style_panel(pictures[0], "photograph").set_anchor("N")
+    if maps.segmentation is not None:
+        found = maps.segmentation
+        painted = overlay(maps.image, found.labels, found.palette, OPACITY)
+        show_image(pictures[1], painted, cell * span)
+        style_panel(pictures[1], "prediction").set_anchor("N")
+    for index, place in zip(range(count), layout.free_cells(), strict=False):
         axes = style_panel(figure.add_subplot(cells[place]), _heading(maps, index, cell))
         show_map(axes, maps, index, colors, cell)
         if (point := maps.points[index]) is not None:
-            mark_point(photograph, point, maps.names[index])
+            for picture in pictures:
+                mark_point(picture, point, maps.names[index])
             mark_point(axes, point)
         if maps.regions is not None:
             _outline(axes, maps, maps.regions[index])
     _add_scale(figure, colors, maps.average, caption)
+    if legend:
+        add_class_legend(figure, legend, width)
     return figure
 
 
-def choose_layout(count: int, shape: float, *, page: float = 1.6) -> tuple[int, int, int]:
-    """Arrange `count` small panels and a large one, all of width / height `shape`.
+class Layout(NamedTuple):
+    """Cells of a figure: one or two large panels at the top left, small ones in the rest.
 
-    Returns the rows and columns of cells, and how many of both the large panel takes, at the top
-    left. Preferred: a page near `page` in shape, no empty cells, a large panel that takes a third
-    of the width, and few columns. The weights were chosen by looking at pages of 1 to 12.
+    span: rows and columns that a large panel takes. stacked: the second lies below the first.
     """
 
-    def cost(layout: tuple[int, int, int]) -> float:
-        rows, columns, span = layout
+    rows: int
+    columns: int
+    span: int
+    large: int = 1
+    stacked: bool = False
+
+    def large_panels(self) -> list[tuple[slice, slice]]:
+        """The cells of each large panel."""
+        starts = [index * self.span for index in range(self.large)]
+        first = slice(0, self.span)
+        parts = [slice(start, start + self.span) for start in starts]
+        return [(part, first) if self.stacked else (first, part) for part in parts]
+
+    def titled_rows(self) -> list[bool]:
+        """Whether any panel begins in a row, and has its title there."""
+        begun = {part[0].start for part in self.large_panels()}
+        begun |= {row for row, _ in self.free_cells()}
+        return [row in begun for row in range(self.rows)]
+
+    def free_cells(self) -> Iterator[tuple[int, int]]:
+        """The other cells, row by row."""
+        high, wide = (self.large * self.span, self.span)[:: 1 if self.stacked else -1]
+        for row, column in np.ndindex(self.rows, self.columns):
+            if row >= high or column >= wide:
+                yield row, column
+
+
+def choose_layout(count: int, shape: float, *, large: int = 1, page: float = 1.6) -> Layout:
+    """Arrange `count` small panels and one or two large ones, all of width / height `shape`.
+
+    Preferred: a page near `page` in shape, no empty cells, large panels that take a third of the
+    width, and few columns. The weights were chosen by looking at pages of 1 to 12.
+    """
+
+    def cost(layout: Layout) -> float:
+        rows, columns, span, *_ = layout
         ratio = columns * shape / rows
-        empty = 1 - (span**2 + count) / (rows * columns)
+        empty = 1 - (large * span**2 + count) / (rows * columns)
         narrow = max(0.0, 0.35 - span / columns)
         tall = max(0.0, -log(ratio))  # screens are wide
         return abs(log(ratio / page)) + tall + 6 * empty + 3 * narrow + 0.06 * columns
 
-    return min(
-        (
-            (max(span, -(-(count + span**2) // columns)), columns, span)
-            for span in (1, 2, 3)
-            for columns in range(span, count + 2 * span)
-        ),
-        key=cost,
-    )
+    def layouts() -> Iterator[Layout]:
+        for stacked, span in product((False, True)[:large], (1, 2, 3)):
+            high, wide = (large * span, span)[:: 1 if stacked else -1]
+            for columns in range(wide, count + large * span + 1):
+                rows = max(high, -(-(count + large * span**2) // columns))
+                yield Layout(rows, columns, span, large, stacked)
+
+    return min(layouts(), key=cost)
 
 
 def map_colors(maps: DependencyMaps) -> ScalarMappable:
@@ -174,8 +225,6 @@ def show_image(
 def _fit_panel(image: Rgb, inches: float) -> Rgb:
     """Shrink what has more pixels than the panel shows; enlarge what is tiny, smoothly."""
     height, width = image.shape[:2]
-    if image.shape[2] != 3:  # channels that are not red, green and blue: as grey
-        image = np.repeat(image.mean(2, keepdims=True).astype(np.uint8), 3, axis=2)
     wanted = 2 * DPI * inches / max(height, width)
     if 0.5 <= wanted <= 1:
         return image
@@ -209,9 +258,9 @@ def _outline(axes: Axes, maps: DependencyMaps, region: NDArray[np.bool_]) -> Non
 
 def _add_scale(figure: Figure, colors: ScalarMappable, average: float, caption: str) -> None:
     """Add the bar that says what the colors mean: multiples of the average, and the shares."""
-    bar = figure.colorbar(
-        colors, ax=figure.axes, location="bottom", extend="both", shrink=0.6, aspect=45, pad=0.02
-    )
+    style: dict[str, Any] = {"location": "bottom", "extend": "both", "shrink": 0.6, "aspect": 45}
+    style |= {"pad": 0.02, "panchor": False}  # panels stay where they are
+    bar = figure.colorbar(colors, ax=figure.axes, **style)
     bar.set_label(caption, fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK)
     shares = (lambda multiple: multiple * average, lambda share: share / average)
@@ -232,12 +281,57 @@ def _caption(maps: DependencyMaps) -> str:
 
 
 def _heading(maps: DependencyMaps, index: int, inches: float) -> str:
-    """What a map is, and its largest coefficient; in narrow panels without the place."""
-    most = f"up to {float(maps.maps[index].max()) / maps.average:.3g} {TIMES}"
+    """What a map is, and its largest coefficient; in narrow panels without the place or share."""
+    is_narrow = inches <= 2.6
+    most = f"{float(maps.maps[index].max()) / maps.average:.3g} {TIMES}"
+    most = f"\N{LESS-THAN OR EQUAL TO} {most}" if is_narrow else f"up to {most}"
     name = maps.names[index]
-    if (point := maps.points[index]) is not None and inches > 2:
+    if is_narrow and maps.regions is not None:
+        name = name.rpartition(" (")[0]  # the legend has the share
+    if maps.answers:
+        name = f"{name}  {maps.answers[index]}"
+    if (point := maps.points[index]) is not None and not is_narrow:
         name = f"{name}  ({point[0]:g}, {point[1]:g})"
     return f"{shorten(name, max(6, int(inches / 0.075) - len(most)))}  {most}"
+
+
+def _legend_entries(maps: DependencyMaps) -> list[tuple[Color, str]]:
+    """Color, name and share of each class that the prediction has, the largest first."""
+    if maps.segmentation is None:
+        return []
+    areas = zip(maps.segmentation.areas().items(), maps.segmentation.palette, strict=True)
+    found = sorted(((share, name, color) for (name, share), color in areas), reverse=True)
+    named = [one for one in found if one[0] >= SMALLEST][:MAX_CLASSES]
+    return [
+        (color, f"{shorten(name, LETTERS)}  {percent(share, 0)} %") for share, name, color in named
+    ]
+
+
+def legend_rows(entries: Sequence[tuple[Color, str]], width: float) -> list[int]:
+    """How many entries each row of a legend has, in a figure `width` inches wide."""
+    longest = max((len(text) for _, text in entries), default=1)
+    columns = max(1, min(len(entries), int(width / (0.55 + 0.068 * longest))))
+    return [columns] * -(-len(entries) // columns)
+
+
+def add_class_legend(
+    figure: Figure, entries: Sequence[tuple[Color, str]], width: float, title: str | None = None
+) -> None:
+    """Add colors and names below a figure."""
+    patches = [
+        Patch(
+            facecolor="#{:02x}{:02x}{:02x}".format(*color),
+            edgecolor=INK,
+            linewidth=0.5,
+            # a legend would read $ as a formula, and leave out what starts with _
+            label="\u200b" + name.replace("$", r"\$"),
+        )
+        for color, name in entries
+    ]
+    style: dict[str, Any] = {"ncols": legend_rows(entries, width)[0], "fontsize": 8}
+    style |= {"title": title, "title_fontsize": 8, "frameon": False}
+    style |= {"handlelength": 1.2, "columnspacing": 1.0, "labelspacing": 0.35}
+    figure.legend(handles=patches, loc="outside lower center", **style)
 
 
 def new_figure(width: float, height: float) -> Figure:

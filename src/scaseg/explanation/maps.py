@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from scaseg.errors import UserError
 from scaseg.explanation.features import Array, ContextFeatures, NeuronGrid, extract_features
-from scaseg.inference.preprocessing import ImageLike
+from scaseg.inference.predict import predict
+from scaseg.inference.preprocessing import ImageLike, as_array
+from scaseg.inference.segmentation import Segmentation
 from scaseg.io.atomic import whole_file
 from scaseg.io.ownership import MARK
 from scaseg.models.segmenter import Segmenter
@@ -48,7 +50,8 @@ class DependencyMaps:
     `names` say what each map is; `image` is the photograph (H, W, 3); `average` is the share that
     every neuron would have if all counted alike; `regions` (P, h, w) are the neurons that a mean
     was taken over, None for maps of points; `is_common`: one map alone, and neurons all over the
-    photograph have nearly the same.
+    photograph have nearly the same; `segmentation` is what the model predicts for the photograph,
+    and `answers` (P) the class that it predicts at each point.
     """
 
     maps: Array
@@ -60,6 +63,8 @@ class DependencyMaps:
     average: float
     regions: NDArray[np.bool_] | None = None
     is_common: bool = False
+    segmentation: Segmentation | None = None
+    answers: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.maps)
@@ -92,8 +97,9 @@ class DependencyMaps:
         """Write the figure as png, pdf or svg, or the numbers as npz, by the path's suffix.
 
         In an npz file: maps (P, h, w), neurons (P, 2) row and column, points (P, 2) x and y (NaN
-        where a map is not that of a point), names (P,), average, centres_x (w,) and centres_y
-        (h,), the pixels in the middle of receptive fields, and regions (P, h, w) of classes.
+        where a map is not that of a point), names (P,), answers (P,) of points, average, centres_x
+        (w,) and centres_y (h,), the pixels in the middle of receptive fields, and regions (P, h, w)
+        of classes.
         """
         if (format or Path(path).suffix.lower().lstrip(".")) != "npz":
             from scaseg.plots.figures import save_figure
@@ -106,6 +112,7 @@ class DependencyMaps:
             "neurons": self.neurons,
             "points": np.array([point or (np.nan, np.nan) for point in self.points]),
             "names": np.array(self.names),
+            "answers": np.array(self.answers),
             "average": np.array(self.average),
             "centres_x": np.array([self.grid.center(0, column)[0] for column in range(columns)]),
             "centres_y": np.array([self.grid.center(row, 0)[1] for row in range(rows)]),
@@ -129,22 +136,31 @@ def explain(
     image: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W). points: the neurons under
     these pixels (x, y) of the upright photograph, origin top left. grid: those under (rows,
     columns) points, evenly spread. classes: the mean over all neurons of each predicted class,
-    large classes first. The model's mode is left as it was.
+    large classes first. The prediction comes along: `segmentation`, and the class at each point,
+    `answers`. The model's mode is left as it was.
 
     >>> from scaseg import create_model
     >>> model = create_model("mobilenet_v2", head="compact", classes=3)
     >>> found = explain(model, np.zeros((64, 90, 3), np.uint8), points=[(10, 20)])
     >>> found.maps.shape, found.upsample(0).shape
     ((1, 8, 12), (64, 90))
+    >>> found.answers[0] in model.classes
+    True
     """
     if (points is not None) + (grid is not None) + classes != 1:
         raise UserError("point", "none, or another choice too", "give points, grid or classes")
-    features = extract_features(model, image)
-    if classes:
-        return _class_maps(features)
+    pixels = as_array(model, image)
+    features = extract_features(model, pixels)
     if grid is not None:
         points = grid_points(features.grid.image_size, *grid)
-    return _point_maps(features, points or ())
+    found = _class_maps(features) if classes else _point_maps(features, points or ())
+    segmentation: Segmentation = predict(model, pixels)
+    answers = tuple(
+        model.classes[segmentation.labels[int(point[1]), int(point[0])]]
+        for point in found.points
+        if point is not None
+    )
+    return replace(found, segmentation=segmentation, answers=answers)
 
 
 def grid_points(size: tuple[int, int], rows: int, columns: int) -> list[Point]:

@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Patch
+from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 
-from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.sample import IGNORE, Sample
+from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
-from scaseg.explanation.disagreement import Disagreement, largest_disagreements
+from scaseg.explanation.disagreement import Disagreement, Disagreements
 from scaseg.explanation.figure import (
     INK,
+    LEGEND_LINE,
+    LETTERS,
     NO_COLOR,
     TIMES,
+    add_class_legend,
     evenness_note,
+    legend_rows,
     map_colors,
     mark_point,
     new_figure,
@@ -27,36 +30,47 @@ from scaseg.explanation.figure import (
     show_map,
     style_panel,
 )
+from scaseg.metrics import percent
 from scaseg.models.segmenter import Segmenter
-from scaseg.plots.palette import UNLABELLED, Palette, colorize, default_palette, shorten
-from scaseg.progress import Progress
+from scaseg.plots.palette import (
+    UNLABELLED,
+    Color,
+    Palette,
+    colorize,
+    default_palette,
+    shorten,
+)
 
-YELLOW = "#ffe11a"
-LETTERS = 30  # of a class name
+WIN, LOSS = "#ffe11a", "#ff5a4f"  # circles
+HEADING = 0.32  # inches
 
 
 def disagreement_page(
-    first: Segmenter,
-    second: Segmenter,
-    samples: Sequence[Sample] | SegmentationDataset,
-    *,
-    top: int = 5,
-    names: tuple[str, ...] = ("A", "B"),
-    progress: Progress | None = None,
+    found: Disagreements, model: Segmenter, *, names: tuple[str, str] = ("A", "B")
 ) -> Figure:
-    """Draw the images with the largest regions that the second model alone gets right.
+    """Draw where the second model alone is right, and then where the first alone is.
 
-    names: of the models; their contexts are used where they differ, A and B where all are equal.
+    model: the second, for its classes and colors. names: of both.
     """
-    found = largest_disagreements(first, second, samples, top=top, progress=progress)
-    if not found:
-        problem = "the first is nowhere wrong where the second is right"
+    if not found.wins and not found.losses:
+        problem = "both are right and wrong at the same places"
         raise UserError("", problem, "give other models, or other images")
-    config = second.config
+    config = model.config
     palette = config.palette or default_palette(len(config.classes))
-    ways = ((first.config.context, config.context), names, ("A", "B"))
+    first, second = names
+    headings = tuple(
+        f"only {right} is right: {percent(share, 2)} % of the labelled pixels in all"
+        for right, share in ((second, found.only_second), (first, found.only_first))
+    )
+    both = [*found.wins, *found.losses]
+    return draw_disagreements(both, config.classes, palette, names=names, headings=headings)
+
+
+def model_names(first: Segmenter, second: Segmenter, names: tuple[str, ...]) -> tuple[str, str]:
+    """Tell two models apart: by their contexts, else by `names`, else as A and B."""
+    ways = ((first.config.context, second.config.context), names, ("A", "B"))
     one, other = next(pair for pair in ways if pair[0] != pair[1])
-    return draw_disagreements(found, config.classes, palette, names=(one, other))
+    return one, other
 
 
 def draw_disagreements(
@@ -65,33 +79,42 @@ def draw_disagreements(
     palette: Palette,
     *,
     names: tuple[str, str] = ("A", "B"),
+    headings: tuple[str, ...] = (),
     width: float = 13,
 ) -> Figure:
     """Draw a row for each disagreement, and a legend of the classes that occur on the page.
 
-    A yellow circle marks where the first model is wrong and the second right; the map, on a scale
-    of its own, is what the second's neuron in the middle of the circle depends on.
+    A yellow circle marks where the first model is wrong and the second right, a red one where the
+    second is wrong and the first right; the map, on a scale of its own, is what the second's neuron
+    in the middle of the circle depends on. headings: of wins and of losses.
     """
     if not found:
         raise UserError("disagreements", "none", "give at least one")
     cell = (width - 0.6) / 5
-    shapes = [one.image.shape[1] / one.image.shape[0] for one in found]
-    heights = [cell / min(3.0, max(0.4, shape)) + 0.3 for shape in shapes]
+    rows: list[Disagreement | str] = []
+    for is_win, heading in zip((True, False), headings or ("", ""), strict=True):
+        rows += [heading] * bool(heading) + [one for one in found if one.is_win == is_win]
+    heights = [HEADING if isinstance(row, str) else _height(row, cell) for row in rows]
     legend = _legend(found, classes, palette)
-    longest = max(len(str(entry.get_label())) for entry in legend)
-    columns = max(1, min(len(legend), int(width / (0.55 + 0.068 * longest))))
     empty = any(one.maps is not None and one.maps.has_no_own(0) for one in found)
-    rows = -(-len(legend) // columns) + empty
-    figure = new_figure(width, sum(heights) + 0.155 * rows + 0.4)
-    cells = figure.add_gridspec(len(found), 5, height_ratios=heights)
-    for row, one in enumerate(found):
-        panels = [figure.add_subplot(cells[row, column]) for column in range(5)]
-        _draw_row(panels, one, classes, palette, names, cell)
-    style: dict[str, Any] = {"ncols": columns, "fontsize": 8, "title_fontsize": 8, "frameon": False}
-    style |= {"handlelength": 1.2, "columnspacing": 1.0, "labelspacing": 0.35}
-    title = NO_COLOR if empty else None
-    figure.legend(handles=legend, loc="outside lower center", title=title, **style)
+    lines = len(legend_rows(legend, width)) + empty
+    figure = new_figure(width, sum(heights) + LEGEND_LINE * lines + 0.4)
+    cells = figure.add_gridspec(len(rows), 5, height_ratios=heights)
+    for index, row in enumerate(rows):
+        if isinstance(row, str):
+            axes = figure.add_subplot(cells[index, :])
+            axes.set_axis_off()
+            axes.text(0, 0.1, row, fontsize=11, color=INK, parse_math=False)
+        else:
+            panels = [figure.add_subplot(cells[index, column]) for column in range(5)]
+            _draw_row(panels, row, classes, palette, names, cell)
+    add_class_legend(figure, legend, width, NO_COLOR if empty else None)
     return figure
+
+
+def _height(found: Disagreement, cell: float) -> float:
+    shape = found.image.shape[1] / found.image.shape[0]
+    return cell / min(3.0, max(0.4, shape)) + 0.3
 
 
 def _draw_row(
@@ -133,13 +156,16 @@ def _circle(axes: Axes, found: Disagreement) -> None:
     height, width = found.image.shape[:2]
     least, most = 0.05 * max(height, width), 0.25 * min(height, width)
     radius = max(least, min(most, float(np.sqrt(found.region.sum() / np.pi))))
-    circle = Circle(found.center, radius, fill=False, edgecolor=YELLOW, linewidth=2.2, zorder=5)
+    color = WIN if found.is_win else LOSS
+    circle = Circle(found.center, radius, fill=False, edgecolor=color, linewidth=2.2, zorder=5)
     circle.set_path_effects([withStroke(linewidth=3.8, foreground="black")])
     axes.add_patch(circle)
 
 
-def _legend(found: Sequence[Disagreement], classes: Sequence[str], palette: Palette) -> list[Patch]:
-    """A patch for each class on the page, the most frequent first; what is unlabelled last."""
+def _legend(
+    found: Sequence[Disagreement], classes: Sequence[str], palette: Palette
+) -> list[tuple[Color, str]]:
+    """Color and name of each class on the page, the most frequent first; unlabelled last."""
     counts = np.zeros(len(classes) + 1, np.int64)
     for one in found:
         for labels in (one.truth, one.first, one.second):
@@ -147,14 +173,4 @@ def _legend(found: Sequence[Disagreement], classes: Sequence[str], palette: Pale
             counts += np.bincount(index.ravel(), minlength=len(counts))
     order = [int(index) for index in np.argsort(-counts[:-1], kind="stable") if counts[index]]
     entries = [(palette[index], shorten(classes[index], LETTERS)) for index in order]
-    entries += [(UNLABELLED, "unlabelled")] * bool(counts[-1])
-    return [
-        Patch(
-            facecolor="#{:02x}{:02x}{:02x}".format(*rgb),
-            edgecolor=INK,
-            linewidth=0.5,
-            # a legend would read $ as a formula, and leave out what starts with _
-            label="\u200b" + name.replace("$", r"\$"),
-        )
-        for rgb, name in entries
-    ]
+    return entries + [(UNLABELLED, "unlabelled")] * bool(counts[-1])

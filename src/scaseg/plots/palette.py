@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,17 +107,6 @@ def _lookup(
         wrong = low if low < 0 else high
         raise UserError("labels", f"{wrong}", f"{classes} colors are for 0 to {classes - 1}")
     return np.array([*palette, UNLABELLED], np.uint8), index
-
-
-def as_rgb(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Show bands (H, W, C): the first three, or one as gray; but for uint8, their usual range."""
-    image = image[..., :3] if image.shape[2] >= 3 else np.repeat(image[..., :1], 3, axis=2)
-    if image.dtype != np.uint8:
-        image = np.nan_to_num(image)
-        low, high = (np.quantile(image, share, axis=(0, 1)) for share in (0.01, 0.99))
-        image = (image - low) / np.where(high > low, high - low, 1)
-        image = (255 * image.clip(0, 1)).astype(np.uint8)
-    return np.ascontiguousarray(image)
 
 
 def add_legend(

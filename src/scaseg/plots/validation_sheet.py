@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from scaseg.data.decode.bands import picture
 from scaseg.metrics import percent
-from scaseg.plots.palette import INK, PAPER, Palette, add_legend, as_rgb, overlay, shorten
+from scaseg.plots.palette import INK, PAPER, Palette, add_legend, overlay, shorten
 
 WIDTH = 1440  # pixels of a sheet
 SIDE = WIDTH // 3  # of a panel, at most
@@ -53,7 +54,7 @@ class Panel(NamedTuple):
             for new, old in zip(size, (height, width), strict=True)
         )
         picked = np.ix_(rows, columns)
-        small = Image.fromarray(as_rgb(image)).resize(size[::-1], Image.Resampling.BOX)
+        small = Image.fromarray(picture(image)).resize(size[::-1], Image.Resampling.BOX)
         return cls(name, np.asarray(small), labels[picked], predicted[picked], right)
 
 
@@ -87,14 +88,14 @@ def validation_sheet(
             ]
             right = "" if one.accuracy != one.accuracy else f", {percent(one.accuracy)} % right"
             captions = (shorten(one.name, width // 7), "label", f"prediction{right}")
-            for place, picture in enumerate((one.image, *over)):
+            for place, shown in enumerate((one.image, *over)):
                 x = GAP + column * step + place * (width + GAP)
                 draw.text((x, y + line - 4), captions[place], font=font, fill=INK, anchor="ls")
-                size = _size(picture, width, most)
+                size = _size(shown, width, most)
                 # tiny ones by whole pixels: smoothed, they would look like photographs
-                is_tiny = size[0] >= 2 * picture.shape[1]
+                is_tiny = size[0] >= 2 * shown.shape[1]
                 kind = Image.Resampling.NEAREST if is_tiny else Image.Resampling.BILINEAR
-                sheet.paste(Image.fromarray(picture).resize(size, kind), (x, y + line))
+                sheet.paste(Image.fromarray(shown).resize(size, kind), (x, y + line))
         y += line + height + GAP
     counts = np.zeros(len(classes), np.int64)
     for labels in (own for one in panels for own in (one.labels, one.predicted)):
@@ -103,7 +104,7 @@ def validation_sheet(
     return add_legend(sheet, areas, palette, size=FONT, shares=False)
 
 
-def _size(picture: NDArray[np.uint8], width: int, height: int) -> tuple[int, int]:
-    """The largest (width, height) of a picture within, proportions kept."""
-    scale = min(width / picture.shape[1], height / picture.shape[0])
-    return max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale))
+def _size(image: NDArray[np.uint8], width: int, height: int) -> tuple[int, int]:
+    """The largest (width, height) of an image within, proportions kept."""
+    scale = min(width / image.shape[1], height / image.shape[0])
+    return max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
