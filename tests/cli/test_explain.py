@@ -84,7 +84,10 @@ def test_two_models(place):
 
 def test_two_models_on_a_data_set(place, capsys):
     models = [str(place / "none"), str(place / "dot")]
-    run(place, "--data", str(place / "data"), "--split", "all", "--compare", *models, "--top", "2")
+    data = ("--data", str(place / "data"), "--split", "all")
+    out = run(place, *data, "--compare", *models, "--top", "2")
+    out.unlink()
+    main(["explain", *data, "--compare", *models, "--out", str(out), "--device", "cpu"])
     said = capsys.readouterr().err
     assert re.search(r"images?: only dot is right in [\d.]+ % of the pixels, only none in", said)
 

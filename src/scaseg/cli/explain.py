@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_ANSWERS = 24
 # why maps of the paper's predictor are alike; documentation does not come with a wheel
 STATIC = (
-    "with one pair channel every neuron ranks the others alike; pair_channels > 1 or dot differ"
+    "with one pair channel every neuron ranks the others alike, unlike pair_channels > 1 or dot"
 )
 FORMATS = ("png", "pdf", "svg", "npz")
 
