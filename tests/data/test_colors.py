@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -109,6 +111,14 @@ def test_unknown_colors_are_counted_and_named(tmp_path, capsys):
         assert "2 pixels of 64 0 120, nearest is Car" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--unknown-colors: 'x'; give one of error, ignore, near"):
         ColorDataset.configured(unknown_colors="x")(root)
+
+
+def test_a_split_without_labels_is_left_out_with_a_word(tmp_path):
+    root = camvid(tmp_path / "CamVid")
+    shutil.rmtree(root / "test_labels")
+    written = prepare(ColorDataset, root, tmp_path / "ours")
+    assert written.splits == {"train": 1, "val": 1}
+    assert written.notes[0] == "test/ has no label maps beside it: not used"
 
 
 def test_thousands_of_unknown_colors_in_bounded_time():

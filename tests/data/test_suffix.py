@@ -69,6 +69,28 @@ def test_options_decide_where_several_endings_fit(tmp_path):
     assert given(root)[0].labels.tolist() == [[7] * 3] * 2
 
 
+def test_an_ending_given_is_taken_even_where_another_fits_better(tmp_path):
+    root = write(tmp_path, "images/{}.jpg", "labels/{}_labelIds.png")
+    replicas.png(root / "labels" / "a_1_rare.png", [[3] * 3] * 2)
+    data = SuffixDataset.configured(label_suffix="_rare.png")(root, strict=False)
+    assert [sample.labels.tolist() for sample in data] == [[[3] * 3] * 2]
+    assert "'b_2'" in str(data.problems[0])
+
+
+def test_folders_of_splits_come_before_their_lists(tmp_path):
+    """As Datumaro writes CamVid: train/, trainannot/ and train.txt of pairs."""
+    root = write(tmp_path, "train/{}.jpg", "trainannot/{}_L.png")
+    replicas.text(root / "train.txt", "/train/a_1.jpg /trainannot/a_1_L.png\n")
+    assert SuffixDataset(root, "train").names == ["train/a_1", "train/b_2"]
+
+
+def test_a_label_map_alone_in_one_folder_is_named(tmp_path):
+    root = write(tmp_path, "{}.jpg", "{}_mask.png")
+    replicas.png(root / "c_3_mask.png", LABELS)
+    [problem] = SuffixDataset(root, strict=False).problems
+    assert "has no photograph that its label map names ('c_3')" in str(problem)
+
+
 def test_what_is_missing_is_named(tmp_path):
     root = write(tmp_path, "images/{}.jpg", "labels/{}_mask.png")
     write(root, "images/{}c.jpg", "labels/{}c_mask.png")

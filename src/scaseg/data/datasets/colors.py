@@ -141,7 +141,7 @@ class ColorDataset(SuffixDataset):
 
     @property
     def notes(self) -> Sequence[str]:
-        found = []
+        found = list(super().notes)
         if self.table is not None and self.table.void:
             found.append(f"the colour of {', '.join(self.table.void)} is read as unlabelled")
         if self.table is not None and self._replaced:

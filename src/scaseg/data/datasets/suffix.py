@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -89,7 +89,7 @@ class SuffixDataset(FolderDataset):
         """Return the folders of photographs and of label maps by split, "" for all of them."""
         whole, splits = find_layout(root)
         labelled = {split: place for split, place in splits.items() if place.labels}
-        if labelled and not find_lists(root):
+        if labelled and (whole is None or not find_lists(root)):
             return labelled
         if whole is not None and whole.labels is not None:
             return {"": Place(whole.images, _innermost(whole.labels, whole.images))}
@@ -118,6 +118,8 @@ class SuffixDataset(FolderDataset):
         found = [one for one in found if all(a in ("", b) for a, b in zip(given, one, strict=True))]
         if len(found) == 1:
             return found[0]
+        if cls.label_suffix and not found:
+            return given
         problem = "no pair of endings explains its files"
         if found:
             problem = f"several endings fit: {', '.join(map(str, found))}"
@@ -132,9 +134,12 @@ class SuffixDataset(FolderDataset):
         image, label = cls.endings(place)
         label_ends = [label] if label else cls.extensions
         image_ends = [image] if image else IMAGE_SUFFIXES
-        if names is None and images != labels:
-            known = find_files(images, *image_ends).keys() | find_files(labels, *label_ends).keys()
-            names, listed_in = sorted(known), "its label map"
+        if names is None:
+            maps = find_files(labels, *label_ends)
+            taken = set(chain(*maps.values()))
+            photographs = find_files(images, *image_ends)
+            own = {name for name, paths in photographs.items() if not taken.issuperset(paths)}
+            names, listed_in = sorted(own | maps.keys()), "its label map"
         return pair_files(names, images, labels, label_ends, image_ends, listed_in)
 
     @classmethod
