@@ -139,6 +139,14 @@ def test_points_that_are_none(points, said):
         shapes.to_points(points)
 
 
+def test_what_is_less_deep_stays_on_top():
+    """In any order; of the same depth the later."""
+    canvas = Canvas(1, 4, 0)
+    for left, right, value, depth in ((0, 2, 1, 2), (0, 4, 2, 4), (1, 3, 3, 2), (2, 4, 4, 5)):
+        canvas.paint(Region(0, left, np.ones((1, right - left), bool)), value, depth)
+    assert canvas.values.tolist() == [[1, 3, 3, 2]]
+
+
 def test_work_is_bounded(monkeypatch):
     monkeypatch.setattr(shapes, "MAX_CROSSINGS", 1000)
     zigzag = np.array([[0, 0], [1, 100]] * 10, float)

@@ -134,14 +134,10 @@ class CocoInstances(AnnotatedDataset):
         file = _load(home)
         photograph = file.photographs[path.relative_to(home).as_posix()]
         canvas = self.canvas(photograph.height, photograph.width, path)
-        drawn: list[tuple[Region, int]] = []
         for one in photograph.objects:
             with located(one.place):
-                value = self.value_of(_name(file, one.category))
-                drawn.append((_region(one.shape, canvas.size), value))
-        for region, value in sorted(drawn, key=lambda each: -each[0].area):  # the smallest last
-            with located(shown(path)):
-                canvas.paint(region, value)
+                value, region = self.value_of(_name(file, one.category)), _region(one, canvas.size)
+                canvas.paint(region, value, depth=region.area)
         return canvas
 
 
@@ -240,8 +236,9 @@ def _name(file: _File, category: int) -> str:
     return file.categories[category]
 
 
-def _region(shape: Any, size: tuple[int, int]) -> Region:
+def _region(annotation: _Object, size: tuple[int, int]) -> Region:
     """Draw a segmentation: polygons, or run lengths, compressed or not."""
+    shape = annotation.shape
     if isinstance(shape, dict):
         stored = shape.get("size")
         if stored != list(size):

@@ -78,15 +78,12 @@ class Cvat(AnnotatedDataset):
         image = _load(home).images[path.relative_to(home).as_posix()]
         with located(f"{shown(home)}: line {image.line}"):
             height, width = int(image.number("height")), int(image.number("width"))
-        canvas, drawn = self.canvas(height, width, path), []
+        canvas = self.canvas(height, width, path)
         for one in image.children:
             with located(f"{shown(home)}: line {one.line}"):
                 if one.tag not in WITHOUT_AREA:
                     region, value = _region(one, canvas.size), self.value_of(one.get("label"))
-                    drawn.append((one.number("z_order", "0"), region, value))
-        for _, region, value in sorted(drawn, key=lambda each: each[0]):
-            with located(shown(path)):
-                canvas.paint(region, value)
+                    canvas.paint(region, value, depth=-one.number("z_order", "0"))
         self.leave_out(path, (one.tag for one in image.children if one.tag in WITHOUT_AREA))
         return canvas
 

@@ -80,17 +80,13 @@ class Yolo(AnnotatedDataset):
     def draw(self, path: Path) -> Canvas:
         height, width = self.photograph_size(path)
         canvas, names = self.canvas(height, width, path), self.named_classes(self.root)
-        drawn = []
         for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
             with located(f"{shown(path)}: line {number}"):
                 at, points = _outline(line)
                 if at >= len(names):
                     raise UserError("", f"class {at}", f"{len(names)} are named")
                 region = shapes.polygon(points * (width, height), canvas.size)
-                drawn.append((region, self.value_of(names[at])))
-        for region, value in sorted(drawn, key=lambda one: -one[0].area):
-            with located(shown(path)):
-                canvas.paint(region, value)
+                canvas.paint(region, self.value_of(names[at]), depth=region.area)
         return canvas
 
 

@@ -54,6 +54,7 @@ class Canvas:
         require_pixels(width, height, MAX_PIXELS if limit is None else limit)
         self.values = np.full((height, width), fill, np.int32)
         self.budget = MAX_LAYERS * self.values.size + CHUNK
+        self._depths: NDArray[np.float64] | None = None  # of what lies on top of each pixel
 
     @property
     def size(self) -> tuple[int, int]:
@@ -61,8 +62,12 @@ class Canvas:
         height, width = self.values.shape
         return height, width
 
-    def paint(self, region: Region, value: int) -> None:
-        """Give the pixels of a region this value, whatever they had."""
+    def paint(self, region: Region, value: int, depth: float | None = None) -> None:
+        """Give the pixels of a region this value.
+
+        depth: only those where nothing less deep lies; None: all of them. So shapes need not be
+        held to be sorted.
+        """
         rows, columns = _overlap(region, self.size)
         self.budget -= region.mask.size
         if self.budget < 0:
@@ -71,6 +76,12 @@ class Canvas:
             rows.start - region.top : rows.stop - region.top,
             columns.start - region.left : columns.stop - region.left,
         ]
+        if depth is not None:
+            if self._depths is None:
+                self._depths = np.full(self.size, np.inf)
+            depths = self._depths[rows, columns]
+            inside = inside & (depth <= depths)
+            depths[inside] = depth
         self.values[rows, columns][inside] = value
 
 
