@@ -12,7 +12,7 @@ from scaseg.cli import main
         ("trian", "unknown command 'trian'; did you mean train?"),
         ("data chek", "unknown command 'chek'; did you mean check?"),
         ("check photos", "unknown command 'check'; did you mean data check?"),
-        ("data frob", "unknown command 'frob'; the commands are list, check, prepare"),
+        ("data frob", "unknown command 'frob'; the commands are list, check, prepare, look, fix"),
         ("", "the following arguments are required: COMMAND; see scaseg --help"),
         # options, before anything that is missing
         ("train --epohcs 3", "--epohcs: unknown option; did you mean --epochs?"),
@@ -72,11 +72,11 @@ from scaseg.cli import main
         ("train --precision fp16", "--precision: 'fp16'; did you mean 16? give one of 32, bf16,"),
         (
             "train --data x --out y --context scaa",
-            "--context: 'scaa'; did you mean sca? give one of none, average, sca, dot",
+            "--context: 'scaa'; did you mean sca? give one of none, average, sca, dot,",
         ),
         (
             "compare --data x --out y --contexts none,scaa",
-            "--contexts: 'scaa'; did you mean sca? give one of none, average, sca, dot",
+            "--contexts: 'scaa'; did you mean sca? give one of none, average, sca, dot,",
         ),
         (
             "data check . --name sift_flw",

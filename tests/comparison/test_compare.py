@@ -75,7 +75,10 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--contexts", "none,gat"), "--contexts: 'gat'; give one of none, average, sca, dot"),
+        (
+            ("--contexts", "none,gat"),
+            "--contexts: 'gat'; did you mean gated? give one of none, average",
+        ),
         (("--contexts", "none,none"), "give each once"),
         (("--contexts", "none,sca:wide=1"), "model.context_options.wide: unknown key"),
         (("--context", "sca"), "--context: several are compared; use --contexts"),

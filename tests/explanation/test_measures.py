@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from scaseg.explanation.features import extract_features
-from scaseg.explanation.occlusion import _probabilities, occlusion, strongest_sources
+from scaseg.explanation.occlusion import occluded, occlusion, strongest_sources
 from scaseg.explanation.selectivity import rank_correlation, selectivity
 from scaseg.models.backbones.base import Backbone
 from tests.explanation.planted import Planted, photograph, small_model
@@ -93,7 +93,7 @@ def test_taking_sources_out_is_what_the_coefficients_say(context):
     features = seen.features
     kept = torch.rand(2, 96) > 0.4
     with torch.no_grad():
-        found = _probabilities(seen, kept)
+        found = occluded(seen, kept)
         everything = model.context.coefficients(features)
         for index in range(2):
             masked = everything * kept[index]

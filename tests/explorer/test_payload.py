@@ -94,6 +94,12 @@ def test_a_model_without_context_has_classes_but_no_maps():
     assert seen["neurons"]["shape"] == [rows * columns]
 
 
+def test_a_context_without_coefficients_has_no_maps(monkeypatch):
+    monkeypatch.setitem(CONTEXTS._homes, "pooled", "tests.nn.test_contexts:Pooled")
+    [seen] = seen_by(network("pooled"))["models"]
+    assert seen["factors"] is None
+
+
 def test_large_pictures_are_made_smaller():
     assert shrink(picture(), 3).shape == (61, 90, 3)
     assert max(shrink(np.zeros((100, 4000, 3), np.uint8), 3).shape) == MOST_SIDE

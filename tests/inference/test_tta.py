@@ -233,7 +233,7 @@ def test_windows_cover_everything_with_the_asked_overlap(length, window, data):
     ],
 )
 def test_what_is_no_photograph_is_refused(image):
-    with pytest.raises(ValueError, match=r"image: shape .* uint8 .* \(3, H, W\) as a tensor"):
+    with pytest.raises(ValueError, match=r"image: shape .* and dtype .*; give a path"):
         predict_scores(stub(), image)
 
 

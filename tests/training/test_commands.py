@@ -114,7 +114,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("none.yaml", "--out", "OUT"), "none.yaml: no such file; give a recipe"),
         (("--epochs", "0"), "--epochs: '0'; give a whole number >= 1"),
         (("--lr", "fast"), "--lr: 'fast'; give a number >= 0"),
-        (("--context", "gat"), "--context: 'gat'; give one of none, average, sca, dot"),
+        (("--context", "gat"), "--context: 'gat'; did you mean gated? give one of none"),
         (("--training.epoch", "3"), "--training.epoch: unknown key; did you mean --training.ep"),
         (("--training.epochs", "many"), "--training.epochs: 'many'; give a whole number >= 1"),
         (("--nothing.at.all", "3"), "--nothing.at.all: unknown key; scaseg train --keys"),

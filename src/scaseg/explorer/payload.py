@@ -98,12 +98,14 @@ def model_payload(
     features = extract_features(model, image)
     classes = features.classes().flatten().numpy().astype(found.labels.dtype)
     rows, columns = features.grid.map_size
+    payload |= {"grid": _grid(features.grid), "neurons": encode(classes)}
     context = features.context
+    if type(context).coefficient_rows is Context.coefficient_rows:
+        return payload  # it is no weighted mean: there are no maps
     is_matrix = type(context).map_factors is Context.map_factors
     if is_matrix and rows * columns > MOST_COEFFICIENTS:
         problem = f"{rows} x {columns} neurons, and {model.config.context} has no short form"
         raise UserError(name, problem, "give a smaller picture")
-    payload |= {"grid": _grid(features.grid), "neurons": encode(classes)}
     factors = context.map_factors(features.features)
     payload["factors"] = factors_payload(factors, rows * columns, context.exclude_self)
     return payload
