@@ -17,6 +17,9 @@ from scaseg.training.evaluation import evaluate
     ("settings", "key"),
     [
         ({"data.cache_dir": "x"}, "data.cache_dir"),
+        ({"data.bands": 5, "augment.hue": 0.1}, "augment.hue"),
+        ({"data.shuffle_buffer": 9}, "data.shuffle_buffer"),
+        ({"data.name": "shards", "data.root": "x", "data.shard_cache": 9}, "data.shard_cache"),
         ({"data.val": None, "data.hold_out": 0.2}, "data.hold_out"),
         ({"data.val": "val", "data.hold_out": 0.2}, "data.hold_out"),
         ({"data.val": None, "training.early_stop": 3}, "training.early_stop"),

@@ -85,6 +85,17 @@ def test_prepare_writes_what_the_folder_holds(scenes, shards):
         assert tar.extractfile(first).read() == (scenes / "images/scene00.png").read_bytes()
 
 
+def test_shards_can_be_unpacked_and_are_recognized(scenes, shards, tmp_path, capsys):
+    main(["data", "prepare", "auto", str(shards), str(tmp_path / "folder"), "--quiet"])
+    same(FolderDataset(tmp_path / "folder", "val"), FolderDataset(scenes, "val"))
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--data", str(shards), "--out", str(tmp_path / "run")])
+    assert f"scaseg train --data.name shards --data {shards}" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "check", str(shards)])
+    assert "--name: shards; check the folder that they are written" in capsys.readouterr().err
+
+
 def test_a_prepared_folder_is_not_written_into(scenes, shards):
     before = (shards / "shards.json").read_bytes()
     with pytest.raises(SystemExit, match="2"):

@@ -55,6 +55,19 @@ BAD = cases(
     ("train: on nan", (*TRAIN, "--on-nan", "ignore"), "--on-nan: 'ignore'; give stop, or skip:10"),
     ("train: backbone a path", (*TRAIN, "--backbone", "../../x"), "--backbone: '../../x'; give"),
     ("train: crop", (*TRAIN, "--augment.crop", "[0, 0]"), "give a list of 2, each a whole number"),
+    ("train: bands", (*TRAIN, "--data.bands", "5"), "has 3 bands of uint8; give an image with 5"),
+    ("train: transform", (*TRAIN, "--augment.transform", "x"), "'x'; give package.module:name"),
+    ("train: no module", (*TRAIN, "--augment.transform", "no.such:x"), "x cannot be imported (Mod"),
+    (
+        "train: elsewhere",
+        ("train", "--data", "s3://bucket/x", "--out", "out"),
+        "--data: s3://bucket/x is not on this machine; read shards there (--data.name shards)",
+    ),
+    (
+        "train: shards nowhere",
+        ("train", "--data", "nosuch://x", "--data.name", "shards", "--out", "out"),
+        "nosuch://x/shards.json: cannot be reached (Protocol not known: nosuch); check the",
+    ),
     ("train: fold", (*TRAIN, "--data.fold", "1"), "--data.fold: 1, and data.folds is None; set"),
     ("train: folds", (*TRAIN, "--data.folds", "99", "--data.fold", "1"), "99 folds of 8 different"),
     (

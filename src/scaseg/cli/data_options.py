@@ -84,15 +84,15 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     overrides = read_overrides(options, KEYS)
     with typed_options(options, KEYS):
         data = load_recipe(None, overrides).data
-    if data.name == "shards":
-        remedy = "check the folder that they are written from; train reads the first samples"
-        raise UserError("--name", "shards", remedy)
     if data.is_generated:
         raise UserError("--name", f"{data.name} is generated", "there are no files to check")
     options.recognized = [] if "data.name" in overrides else recognize(options.folder)
     name = data.name
     if len(options.recognized) == 1:
         name, options.folder, _ = options.recognized[0]
+    if name == "shards":
+        remedy = "check the folder that they are written from; train reads the first samples"
+        raise UserError("--name", "shards", remedy)
     dataset = DATASETS[name].configured(**format_options(options))
     return dataset, {name: getattr(data, name) for name in DATASET_OPTIONS}
 

@@ -62,10 +62,6 @@ def check_run(run: RunConfig, *, is_fresh: bool = True) -> None:
     build_loggers(run.training.loggers, None)
     with located("model", "."):
         outline_model(_model_config(run, ("any",)))
-    for key in ("saturation", "hue"):
-        if run.data.bands is not None and (amount := getattr(run.augment, key)):
-            problem = f"{amount}, but data.bands are no colours"
-            raise UserError(f"augment.{key}", problem, "give 0")
     if is_fresh and run.model.backbone_weights is not None:
         check_source(run.model.backbone, run.model.backbone_weights)
 

@@ -159,6 +159,8 @@ def train(
     elif folder is not None and run.model.start_from is not None:  # it is resolved there
         run = replace(run, model=load_recipe(folder / RECIPE).model)
     run, given = _given(run, data, val, classes)
+    if run.data.bands is not None:  # they are no colours
+        run = replace(run, augment=replace(run.augment, saturation=0.0, hue=0.0))
     mixtures = build_mixtures(run.augment) if transforms is None else []
     if transforms is None:
         transforms = build_transforms(run.augment)

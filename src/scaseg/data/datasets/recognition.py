@@ -26,6 +26,8 @@ class Recognized(NamedTuple):
     @property
     def command(self) -> str:
         """The command that converts it, ready to paste; its result lies beside the folder."""
+        if self.name == "shards":  # trained on as they are
+            return f"scaseg train --data.name shards --data {shlex.quote(str(self.root))}"
         name = f"{self.root.resolve().name}_prepared"
         target = os.path.normpath(self.root / ".." / name)
         return (

@@ -141,6 +141,10 @@ class ShardDataset(SegmentationDataset):
         if not len(self.indices):
             raise UserError(self.source, f"the split {split} has no sample", "write some")
 
+    @classmethod
+    def recognize(cls, root: Path) -> str | None:
+        return f"{INDEX} of `scaseg data prepare --shards`" if (root / INDEX).is_file() else None
+
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes; None where nothing names them."""
