@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -62,11 +63,19 @@ def test_a_photograph_is_dropped_pinned_and_occluded(folder):
         page.wait_for_selector("#after li")
         assert "→" in page.locator("#after").inner_text()
         page.check("#disagree")
+        with page.expect_download() as download:
+            page.click("#keep-page")
+        kept = folder / "kept.html"
+        kept.write_bytes(Path(download.value.path()).read_bytes())
         page.set_input_files("#file", folder / "bad.png")
         page.wait_for_selector("#problem:not(:empty)")
         assert "\n" not in page.locator("#problem").inner_text()
         expected = ["the server answered 422", "Failed to load resource"]
         page.problems[:] = [p for p in page.problems if not any(one in p for one in expected)]
+    with open_page(kept.as_uri()) as page:  # without the server
+        assert page.locator(".surface").count() == 2
+        page.locator(".surface").nth(1).hover(position={"x": 80, "y": 80})
+        assert page.locator("#sources li").count() > 0
 
 
 @pytest.mark.parametrize(

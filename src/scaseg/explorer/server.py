@@ -8,6 +8,7 @@ client never names a path or an address, and nothing of a picture is logged.
 from __future__ import annotations
 
 import io
+import json
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scaseg.data.decode.image import read_image
 from scaseg.errors import UserError, one_line
-from scaseg.explorer.page import STATIC, server_page
+from scaseg.explorer.page import STATIC, export_page, server_page
 from scaseg.explorer.payload import shrink
 from scaseg.explorer.pictures import Picture, Pictures
 from scaseg.explorer.work import BusyError, Work
@@ -224,6 +225,14 @@ def create_app(
     async def view(key: str, request: Request) -> Response:
         picture = await segmented(key, request)
         return Response(picture.payload, media_type="application/json")
+
+    @app.get("/api/images/{key}/page.html", response_class=Response)
+    async def keep(key: str, request: Request) -> Response:
+        """The picture as a page of its own, which needs no server."""
+        picture = await segmented(key, request)
+        page = export_page([json.loads(picture.payload)])
+        headers = {"Content-Disposition": "attachment; filename=page.html"}
+        return Response(page, media_type="text/html", headers=headers)
 
     @app.get("/api/images/{key}/thumbnail.jpg", include_in_schema=False)
     async def thumbnail(key: str, request: Request) -> Response:

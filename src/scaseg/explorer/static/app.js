@@ -107,6 +107,9 @@ async function showImage() {
   $("stages").replaceChildren(...stages.map((stage) => stage.root));
   $("disagree-label").hidden = stages.length < 2;
   document.body.dataset.image = payload.name;
+  const {page} = images[state.image]; // the address of a page of its own, where there is a server
+  $("keep-page").hidden = !page;
+  if (page) $("keep-page").href = page;
   drawClasses();
   draw();
 }

@@ -18,7 +18,8 @@ function imageOf({id, name}) {
     payload = payload || await busy(ask(`/api/images/${id}/view`));
     return payload;
   };
-  return {id, name, thumbnail: `/api/images/${id}/thumbnail.jpg`, load};
+  const at = `/api/images/${id}`;
+  return {id, name, thumbnail: `${at}/thumbnail.jpg`, page: `${at}/page.html`, load};
 }
 
 async function busy(promise) {
