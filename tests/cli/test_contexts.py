@@ -69,4 +69,14 @@ def test_sides_that_are_none(sides, capsys):
     assert stop.value.code == 2
     error = capsys.readouterr().err
     assert "--sides: " in error
-    assert "give whole numbers from 1 to 1024 separated by commas" in error
+    assert "give whole numbers from 1 to 128 separated by commas" in error
+
+
+def test_channels_that_heads_do_not_divide(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["contexts", "--channels", "100", "--sides", "8"])
+    assert stop.value.code == 2
+    message = (
+        "error: --channels: heads: 8 for 100 channels; give a divisor of the number of channels"
+    )
+    assert capsys.readouterr().err == f"{message}\n"

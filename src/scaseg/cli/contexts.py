@@ -11,12 +11,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from scaseg.cli.parser import Parser, whole
-from scaseg.errors import UserError
+from scaseg.errors import UserError, located
 
 if TYPE_CHECKING:
     from scaseg.nn.description import ContextDescription
 
-MOST_SIDE = 1024
+MOST_SIDE = 128  # they are computed, and attention takes n^2
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -32,7 +32,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     )
     option = parser.add_argument
     about = "of the feature map (default: %(default)s, as VGG16 has)"
-    option("--channels", type=whole(1, 2**14), default=512, metavar="M", help=about)
+    option("--channels", type=whole(1, 2048), default=512, metavar="M", help=about)
     about = "sides of square maps to count at, separated by commas (default: %(default)s)"
     option("--sides", type=_sides, default="32,64", metavar="N,N,...", help=about)
     about = "for contexts with a channel for each class (default: %(default)s)"
@@ -44,7 +44,8 @@ def add_command(add: Callable[..., Parser]) -> None:
 def _contexts(options: argparse.Namespace) -> None:
     from scaseg.nn.description import describe_contexts
 
-    found = describe_contexts(options.channels, options.sides, classes=options.classes)
+    with located("--channels"):
+        found = describe_contexts(options.channels, options.sides, classes=options.classes)
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=2))
         return
