@@ -133,12 +133,20 @@ class ColorJitter:
             random.uniform(1 - amount, 1 + amount)
             for amount in (self.brightness, self.contrast, self.saturation)
         )
-        pixels = sample.image.astype(np.float32) * bright
-        pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
-        gray = pixels.mean(axis=2, keepdims=True)
-        pixels = gray + (pixels - gray) * saturation
+        # in place, and channel by channel: reducing an axis of three is ten times as slow
+        pixels = sample.image.astype(np.float32)
+        pixels *= bright
+        mean = pixels.mean()
+        pixels -= mean
+        pixels *= contrast
+        pixels += mean
+        gray = sum(pixels[:, :, channel] for channel in range(pixels.shape[2]))
+        gray = np.expand_dims(gray / np.float32(pixels.shape[2]), 2)
+        pixels -= gray
+        pixels *= saturation
+        pixels += gray
         if sample.image.dtype == np.uint8:
-            pixels = np.clip(pixels.round(), 0, 255).astype(np.uint8)
+            pixels = np.clip(np.rint(pixels, out=pixels), 0, 255, out=pixels).astype(np.uint8)
         return replace(sample, image=pixels)
 
 
@@ -203,5 +211,5 @@ def resize(sample: Sample, height: int, width: int) -> Sample:
         ((np.arange(after) + 0.5) * before / after).astype(np.intp)
         for before, after in zip(sample.labels.shape, (height, width), strict=True)
     )
-    labels = sample.labels[rows[:, None], columns]
+    labels = sample.labels.take(columns, 1).take(rows, 0)  # faster than both at once
     return replace(sample, image=image, labels=labels, size=None)

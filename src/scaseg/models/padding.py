@@ -8,6 +8,8 @@ batch norms leave them out of their statistics.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +23,8 @@ def real_pixels(sizes: Tensor, height: int, width: int) -> Tensor:
 
 def keep_real(x: Tensor, real: Tensor | None) -> Tensor:
     """Set what is not real to zero: x (B, C, H, W), real (B, H, W)."""
-    return x if real is None else x.masked_fill(~real.unsqueeze(1), 0)  # NaN * 0 is NaN
+    # not x * real: NaN * 0 is NaN; not masked_fill: it would undo channels_last
+    return x if real is None else torch.where(real.unsqueeze(1), x, 0)
 
 
 def pooled(real: Tensor | None) -> Tensor | None:
@@ -45,12 +48,7 @@ class PaddedBatchNorm2d(nn.BatchNorm2d):
         """Normalize x (B, C, H, W); real (B, H, W) marks what is not padding, None: all."""
         if real is None or not self.training:
             return super().forward(x)
-        wide = x if x.dtype == torch.float64 else x.float()  # a sum wants more than half precision
-        share = real.unsqueeze(1).to(wide.dtype)  # (B, 1, H, W)
-        count = share.sum().clamp(min=2)
-        mean = (wide * share).sum((0, 2, 3)) / count
-        centered = (wide - mean.view(1, -1, 1, 1)) * share
-        variance = centered.square().sum((0, 2, 3)) / count
+        out, mean, variance, count = _BatchNorm.apply(x, real, self.weight, self.bias, self.eps)
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -61,9 +59,47 @@ class PaddedBatchNorm2d(nn.BatchNorm2d):
             unbiased = variance * count / (count - 1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), rate)
-        weight = torch.rsqrt(variance + self.eps) * self.weight
-        shift = self.bias - mean * weight
-        return (wide * weight.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)).to(x.dtype)
+        return out
+
+
+class _BatchNorm(torch.autograd.Function):
+    """Normalize by the real pixels' mean and variance; return these and their number too.
+
+    Its gradient is written out: autograd would keep four maps instead of one, and go through each.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, real: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = x if x.dtype == torch.float64 else x.float()  # a sum wants more than half precision
+        share = real.unsqueeze(1).to(wide.dtype)  # (B, 1, H, W)
+        count = share.sum().clamp(min=2)
+        mean = (wide * share).sum((0, 2, 3)) / count
+        centered = (wide - _map(mean)).mul_(share)
+        variance = centered.square_().sum((0, 2, 3)) / count
+        scale = torch.rsqrt(variance + eps)
+        ctx.save_for_backward(x, share, weight, mean, scale, count)
+        ctx.mark_non_differentiable(mean, variance, count)
+        factor = scale * weight
+        out = (wide * _map(factor)).add_(_map(bias - mean * factor))
+        return out.to(x.dtype), mean, variance, count
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, share, weight, mean, scale, count = ctx.saved_tensors
+        push = gradients[0].to(mean.dtype)
+        normal = (x - _map(mean)).mul_(_map(scale))
+        bias_grad, weight_grad = push.sum((0, 2, 3)), (push * normal).sum((0, 2, 3))
+        # by way of the statistics, which only real pixels move
+        shared = normal.mul_(_map(weight_grad / count)).add_(_map(bias_grad / count)).mul_(share)
+        grad = torch.sub(push, shared, out=shared).mul_(_map(scale * weight))
+        return grad.to(x.dtype), None, weight_grad.to(weight), bias_grad.to(weight), None
+
+
+def _map(values: Tensor) -> Tensor:
+    """One value a channel, to be broadcast over a map."""
+    return values.view(1, -1, 1, 1)
 
 
 def apply_layers(layers: nn.Module, x: Tensor, real: Tensor | None) -> Tensor:

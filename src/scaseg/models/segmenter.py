@@ -82,7 +82,7 @@ class Segmenter(nn.Module):
         self._check(images, sizes)
         real = None
         if sizes is not None:
-            real = real_pixels(sizes, *images.shape[-2:])
+            real = real_pixels(sizes.to(images.device), *images.shape[-2:])
             images = keep_real(images, real)
         features, real = self.backbone(images, real)
         features = self.context(features, mask=real) if context is None else context(features)
@@ -255,14 +255,24 @@ def enlarge(
     if sizes is None:
         return _resize(scores, height, width)
     assert real is not None
-    cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)  # (B, 2) of the map
-    # all numbers at once: each would make the GPU wait
-    numbers = torch.cat([cells, sizes.to(cells)], 1).tolist()
-    full = scores.new_zeros(*scores.shape[:2], height, width)
-    for index, (rows, columns, own_height, own_width) in enumerate(numbers):
-        part = scores[index : index + 1, :, :rows, :columns]
-        full[index, :, :own_height, :own_width] = _resize(part, own_height, own_width)[0]
-    return full
+    exact = scores if scores.dtype == torch.float64 else scores.float()  # 16 bits place no pixel
+    columns = _places(width, sizes[:, 1], real.any(1), exact.dtype).unsqueeze(1)
+    rows = _places(height, sizes[:, 0], real.any(2), exact.dtype).unsqueeze(2)
+    grid = torch.stack(torch.broadcast_tensors(columns, rows), 3)  # (B, H, W, 2)
+    return F.grid_sample(exact, grid, mode="bilinear", align_corners=False).to(scores.dtype)
+
+
+def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
+    """Where the pixels of each image lie among its neurons, along one axis: (B, length).
+
+    own (B,): the length of each image; real (B, neurons). In grid_sample's numbers: -1 is the edge
+    before the first neuron of the map, 1 that after the last; what lies far outside becomes 0.
+    """
+    pixels = torch.arange(length, dtype=dtype, device=real.device)
+    own, cells = own.to(real.device).unsqueeze(1), real.sum(1, keepdim=True)
+    place = (pixels + 0.5) * cells / own - 0.5
+    place = torch.minimum(place.clamp(min=0), cells - 1.0)
+    return ((2 * place + 1) / real.shape[1] - 1).masked_fill(pixels >= own, -9)
 
 
 def _resize(scores: Tensor, height: int, width: int) -> Tensor:

@@ -108,7 +108,7 @@ class SegmentationModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
-        sizes = batch.sizes.to(self.device) if padded else None
+        sizes = batch.sizes if padded else None
         # norms learn in the forward pass; a batch that is skipped must not leave a trace
         buffers = [one.clone() for one in self.model.buffers()] if self.config.most_skips else []
         loss = self._training_loss(batch, sizes)

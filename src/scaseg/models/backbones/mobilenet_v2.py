@@ -57,7 +57,7 @@ class MobileNetV2(Backbone):
         x = keep_real(apply_layers(self.features[0], images, real), real)
         for block in self.features[1:]:  # type: ignore[attr-defined]
             x, real = block(x, real)
-        return x, real
+        return keep_real(x, real), real
 
     @staticmethod
     def rename(state: State) -> State:
@@ -102,7 +102,11 @@ class InvertedResidual(nn.Module):
         self.adds_input = stride == 1 and channels == width
 
     def forward(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W)."""
+        """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W).
+
+        Padding is set to zero only before what looks around. Between blocks it holds anything, but
+        for the first block, which does not expand.
+        """
         out = x
         if self.expands:  # its bias fills the padding, which the next layer would look at
             out = keep_real(apply_layers(self.conv[:3], out, real), real)
@@ -111,7 +115,7 @@ class InvertedResidual(nn.Module):
         out = apply_layers(self.conv[3 if self.expands else 0 :], out, real)
         if self.adds_input:
             out = x + out
-        return keep_real(out, real), real
+        return out, real
 
 
 def _convolution(

@@ -46,7 +46,7 @@ class ResNet50(Backbone):
         for stage in range(1, len(STAGES) + 1):
             for block in self.get_submodule(f"layer{stage}").children():
                 x, real = block(x, real)
-        return x, real
+        return keep_real(x, real), real
 
 
 class Bottleneck(nn.Module):
@@ -76,7 +76,10 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W)."""
+        """Take and return a map (B, C, H, W) and which of its neurons are real (B, H, W).
+
+        Padding is set to zero only before what looks around; between blocks it holds anything.
+        """
         # the norm's bias fills the padding, which the next convolution would look at
         out = keep_real(self.relu(self.bn1(self.conv1(x), real)), real)
         if self.conv2.stride == (2, 2):
@@ -86,4 +89,4 @@ class Bottleneck(nn.Module):
         if self.downsample is not None:
             convolution, norm = self.downsample
             x = norm(convolution(x), real)
-        return keep_real(self.relu(x + out), real), real
+        return self.relu(x + out), real
