@@ -25,7 +25,7 @@ from torch import Tensor
 
 import scaseg
 from scaseg.config.run import DataConfig
-from scaseg.data.sample import normalize
+from scaseg.data.sample import as_example
 from scaseg.data.splits import build_dataset
 from scaseg.data.transforms import ResizeToFit, generator
 from scaseg.io.table import write_rows
@@ -82,10 +82,12 @@ def read(data: str, weights: str, *, frozen: bool) -> tuple[list[Example], tuple
     found = []
     for index in range(min(TRAINED + KEPT, len(samples))):
         sample = ResizeToFit(SIZE, SIZE)(samples[index], generator(0, 0, index))
-        example = normalize(sample, model.config.mean, model.config.std)
-        pixels = example.image.unsqueeze(0)
+        example = as_example(sample)
+        pixels = model.normalize(example.image.unsqueeze(0).contiguous())
         height, width = (side // 8 for side in pixels.shape[-2:])
-        labels = example.labels[4::8, 4::8][:height, :width]  # of the pixel in a neuron's middle
+        labels = example.labels.long()[4::8, 4::8][
+            :height, :width
+        ]  # of the pixel in a neuron's middle
         seen = model.backbone(pixels, None)[0] if frozen else pixels
         found.append((seen, labels.unsqueeze(0)))
     return found, tuple(samples.classes)

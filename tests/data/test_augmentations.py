@@ -106,10 +106,9 @@ def test_examples_are_a_function_of_seed_epoch_and_index():
         hue=0.1, blur=1, rotate=20, scale=(0.8, 1.2), crop=(32, 32), cutmix=0.7, classmix=0.7
     )
     samples = Samples(blocks(first=4 * index) for index in range(3))
-    usual = {"mean": (0.5,) * 3, "std": (0.2,) * 3}
 
     def examples(seed, **more):
-        return TrainingDataset(samples, build_transforms(config), **usual, seed=seed, **more)
+        return TrainingDataset(samples, build_transforms(config), seed=seed, **more)
 
     mixtures = build_mixtures(config)
     first, again = (examples(7, mixtures=mixtures) for _ in range(2))

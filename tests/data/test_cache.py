@@ -180,5 +180,5 @@ def test_loaders_take_it(root, tmp_path, cache):
         kept = pickle.loads(pickle.dumps(cache(root, tmp_path)))
         photograph = EvaluationDataset(kept)[1]
         np.testing.assert_array_equal(photograph.labels, FolderDataset(root)[1].labels)
-        example = TrainingDataset(kept, [], mean=(0.5,) * 3, std=(0.2,) * 3, seed=0)[0, 1]
+        example = TrainingDataset(kept, [], seed=0)[0, 1]
         assert example.image.shape == (3, 7, 9)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaseg.config.run import AugmentConfig
-from scaseg.data.sample import Sample, collate, normalize
+from scaseg.data.sample import Sample, as_example, collate, normalize
 from scaseg.data.transforms import (
     ColorJitter,
     Compose,
@@ -114,9 +114,9 @@ def test_what_must_come_before_padding_says_so():
         RandomHorizontalFlip(1.0)(padded, generator(0, 0, 0))
 
 
-def test_normalised_padding_is_zero_and_batches_know_their_sizes():
-    padded = normalize(fitted(picture(), 40, 40), MEAN, STD)
-    plain = normalize(picture(16, 50), MEAN, STD)
+def test_padding_is_zero_and_batches_know_their_sizes():
+    padded = as_example(fitted(picture(), 40, 40))
+    plain = as_example(picture(16, 50))
     batch = collate([padded, plain])
     assert batch.images.shape == (2, 3, 32, 50)  # 27 rows in steps of 16
     assert batch.sizes.tolist() == [[27, 40], [16, 50]]
@@ -127,36 +127,90 @@ def test_normalised_padding_is_zero_and_batches_know_their_sizes():
         assert (image[:, :, width:] == 0).all()
         assert (labels[height:] == 255).all()
         assert (labels[:, width:] == 255).all()
+    assert (batch.images.dtype, batch.labels.dtype) == (torch.uint8, torch.uint8)
+    found = normalize(batch.images, torch.tensor(MEAN), torch.tensor(STD))
     expected = (torch.tensor(20 / 255) - 0.5) / 0.2  # class 1, first channel
-    torch.testing.assert_close(plain.image[0, 0, 12], expected)
+    torch.testing.assert_close(found[1, 0, 0, 12], expected)
+
+
+def normalized_alone(sample):
+    """As each image was before batches were normalized at once; padding is not looked at."""
+    image = torch.from_numpy(sample.image.copy()).permute(2, 0, 1).float() / 255
+    return (image - torch.tensor(MEAN).view(-1, 1, 1)) / torch.tensor(STD).view(-1, 1, 1)
+
+
+def test_a_batch_is_normalized_to_the_bits_of_single_images():
+    random = np.random.default_rng(0)
+    samples = []
+    for size in ((24, 36), (17, 40)):
+        image = random.integers(0, 256, (*size, 3), np.uint8)
+        samples.append(Sample(image[:, ::-1], np.zeros(size, np.int32), "x"))
+    batch = collate([as_example(sample) for sample in samples])
+    found = normalize(batch.images.contiguous(), torch.tensor(MEAN), torch.tensor(STD))
+    assert found.is_contiguous()  # another layout would round other sums in the network
+    for image, sample, (height, width) in zip(found, samples, batch.sizes.tolist(), strict=True):
+        assert torch.equal(image[:, :height, :width], normalized_alone(sample))
+
+
+def test_labels_and_pixels_of_more_than_8_bits_stay_whole():
+    wide = picture()
+    wide.labels[0, 0] = 300
+    assert collate([as_example(picture()), as_example(wide)]).labels[1, 0, 0] == 300
+    bands = Sample(np.full((24, 36, 3), 1000.5, np.float32), picture().labels, "bands")
+    assert collate([as_example(bands)]).images.unique().tolist() == [1000.5]
+    both = collate([as_example(bands), as_example(picture())]).images  # one fault among photographs
+    torch.testing.assert_close(both[1, 0], torch.from_numpy(picture().image[:, :, 0]) / 255)
+
+
+def test_images_of_one_size_have_no_padding():
+    """Cut to their size, so that no layer needs a mask; others come in few sizes."""
+    alike = [as_example(fitted(picture(40, 90), 96, 96)) for _ in range(2)]
+    batch = collate(alike)
+    assert batch.sizes.tolist() == [[43, 96], [43, 96]]
+    assert batch.images.shape == (2, 3, 43, 96)
+    assert collate(alike[:1]).images.shape == (1, 3, 48, 96)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_jitter_to_the_bits_of_its_formula(mirrored, dtype):
+    random = np.random.default_rng(1)
+    image = random.integers(0, 256, (33, 47, 3)).astype(dtype)[:, :: -1 if mirrored else 1]
+    for index in range(5):
+        draws = generator(0, 0, index)
+        bright, contrast, saturation = (draws.uniform(0.8, 1.2) for _ in range(3))
+        pixels = image.astype(np.float32) * bright
+        pixels = pixels.mean() + (pixels - pixels.mean()) * contrast
+        gray = pixels.mean(axis=2, keepdims=True)
+        pixels = gray + (pixels - gray) * saturation
+        if dtype == np.uint8:
+            pixels = np.clip(pixels.round(), 0, 255).astype(np.uint8)
+        found = ColorJitter()(
+            Sample(image, np.zeros((33, 47), np.int32), "x"), generator(0, 0, index)
+        )
+        np.testing.assert_array_equal(found.image, pixels)
 
 
 def test_a_batch_goes_through_the_network():
     from scaseg import create_model
 
     model = create_model("mobilenet_v2", head="compact", classes=4, hidden=8).eval()
-    examples = [
-        normalize(picture(*size), model.config.mean, model.config.std)
-        for size in ((24, 36), (40, 33))
-    ]
-    batch = collate(examples)
+    batch = collate([as_example(picture(*size)) for size in ((24, 36), (40, 33))])
     with torch.no_grad():
-        together = model(batch.images, batch.sizes)
-        alone = model(examples[0].image.unsqueeze(0))
+        together = model(model.normalize(batch.images), batch.sizes)
+        alone = model(model.normalize(as_example(picture(24, 36)).image.unsqueeze(0)))
     torch.testing.assert_close(together[:1, :, :24, :36], alone, rtol=1e-3, atol=1e-4)
 
 
 def test_what_cannot_be_batched_says_what_to_do():
-    with pytest.raises(ValueError, match="collate: a Sample; normalize it first"):
+    with pytest.raises(ValueError, match="collate: a Sample; make it an example first"):
         collate([picture()])
-    with pytest.raises(ValueError, match="picture: 3 channels, but mean and std have 1 and 1"):
-        normalize(picture(), (0.5,), (0.2,))
+    with pytest.raises(ValueError, match="images: 3 channels, but mean and std have 1 and 1"):
+        normalize(torch.zeros(3, 4, 4), torch.zeros(1), torch.ones(1))
 
 
 def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
-    examples = [
-        normalize(fitted(picture(*size), 96, 96), MEAN, STD) for size in ((40, 90), (50, 96))
-    ]
+    examples = [as_example(fitted(picture(*size), 96, 96)) for size in ((40, 90), (50, 96))]
     batch = collate(examples)
     assert batch.sizes.tolist() == [[43, 96], [50, 96]]
     assert batch.images.shape == (2, 3, 64, 96)  # 50 in steps of 16
@@ -165,9 +219,9 @@ def test_what_is_padding_in_all_images_of_a_batch_is_cut_off():
         assert torch.equal(image, example.image[:, :64])
         assert torch.equal(labels, example.labels[:64])
         assert (example.labels[64:] == 255).all()
-    upright = normalize(fitted(picture(90, 40), 96, 96), MEAN, STD)
+    upright = as_example(fitted(picture(90, 40), 96, 96))
     assert collate([examples[0], upright]).images.shape == (2, 3, 96, 96)
-    assert collate([normalize(picture(21, 50), MEAN, STD)]).images.shape == (1, 3, 21, 50)
+    assert collate([as_example(picture(21, 50))]).images.shape == (1, 3, 21, 50)
 
 
 def kinds(**options):
@@ -237,7 +291,7 @@ def test_samples_have_one_size_where_fit_or_crop_says_which(options, size):
         )
         done = Compose(chain)(sample, generator(0, 0, index))
         assert done.image.shape[:2] == done.labels.shape == size
-        images = collate([normalize(done, (0.5,) * 3, (0.2,) * 3)]).images
+        images = collate([as_example(done)]).images
         real = done.real_size  # nothing of it is lost, and little padding is left
         for whole, side, own in zip(size, images.shape[2:], real, strict=True):
             assert side == min(whole, -(-own // 16) * 16)

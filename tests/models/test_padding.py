@@ -44,3 +44,29 @@ def test_half_precision_is_summed_in_float32():
     assert out.dtype == torch.bfloat16
     exact = x.double().mean((0, 2, 3))
     torch.testing.assert_close(norm.running_mean.double(), 0.1 * exact, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_formula():
+    """By autograd through every step, with a push on padding too: nothing promises it is zero."""
+    torch.manual_seed(0)
+    real = torch.zeros(2, 5, 6, dtype=torch.bool)
+    real[0, :4, :3] = real[1, :5, :6] = True
+    norm = PaddedBatchNorm2d(3).double()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    x = (torch.randn(2, 3, 5, 6, dtype=torch.float64) + 5).requires_grad_()
+    share = real.unsqueeze(1).double()
+    mean = (x * share).sum((0, 2, 3), keepdim=True) / share.sum()
+    variance = ((x - mean) * share).square().sum((0, 2, 3), keepdim=True) / share.sum()
+    normal = (x - mean) / torch.sqrt(variance + norm.eps)
+    expected = normal * norm.weight.view(1, -1, 1, 1) + norm.bias.view(1, -1, 1, 1)
+    found = norm(x, real)
+    torch.testing.assert_close(found, expected)
+    push = torch.randn_like(x)
+    inputs = (x, norm.weight, norm.bias)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, inputs, push),
+        torch.autograd.grad(expected, inputs, push),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs)

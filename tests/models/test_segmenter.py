@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from scaseg import create_model, load_model
+from scaseg.models.padding import real_pixels, strided
+from scaseg.models.segmenter import enlarge
 from scaseg.registry import BACKBONES, CONTEXTS
 from tests.models.norms import stir
 from tests.shared import MOBILENET_V2, VGG16, needs
@@ -212,3 +215,28 @@ def test_half_the_size(tmp_path):
     with pytest.raises(ValueError, match=r"head.score.weight has numbers beyond 16 bits"):
         model.save_pretrained(tmp_path / "new", half=True)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_padded_batch_is_enlarged_as_its_images_one_by_one(dtype):
+    torch.manual_seed(0)
+    sizes = torch.tensor([[61, 90], [83, 47], [8, 96], [90, 96]])
+    real = strided(strided(strided(real_pixels(sizes, 90, 96))))
+    scores = torch.randn(4, 3, 12, 12).to(dtype).requires_grad_()
+    found = enlarge(scores, (90, 96), sizes, real)
+    expected = torch.zeros_like(found)
+    for index, (height, width) in enumerate(sizes.tolist()):
+        part = scores[index : index + 1, :, : -(-height // 8), : -(-width // 8)]
+        full = F.interpolate(part, (height, width), mode="bilinear", align_corners=False)
+        expected[index, :, :height, :width] = full[0]
+    assert found.dtype == dtype
+    allowed = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(found, expected, rtol=0, atol=allowed)
+    push = torch.randn_like(found)
+    (ours,) = torch.autograd.grad(found, scores, push, retain_graph=True)
+    (theirs,) = torch.autograd.grad(expected, scores, push)
+    # bfloat16: theirs adds 64 pixels up in 8 bits
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=30 * allowed)
+    for index, (height, width) in enumerate(sizes.tolist()):
+        assert not found[index, :, height:].any()
+        assert not found[index, :, :, width:].any()

@@ -23,7 +23,7 @@ from torch.utils.data import Sampler
 
 from scaseg.data.augmentations import Mixture
 from scaseg.data.datasets.base import SegmentationDataset
-from scaseg.data.sample import IGNORE, Example, Sample, normalize
+from scaseg.data.sample import IGNORE, Example, Sample, as_example
 from scaseg.data.transforms import Compose, Transform, generator
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
@@ -110,12 +110,10 @@ class SamplerState(NamedTuple):
 
 @dataclass
 class TrainingDataset:
-    """Augmented and normalized examples, indexed by (epoch, index)."""
+    """Augmented examples, indexed by (epoch, index)."""
 
     samples: Samples
     transforms: Sequence[Transform]
-    mean: Sequence[float]
-    std: Sequence[float]
     seed: int
     mixtures: Sequence[tuple[float, Mixture]] = ()  # after the transforms, each so often
 
@@ -132,7 +130,7 @@ class TrainingDataset:
                 other = near[int(random.integers(len(near)))]
                 draws = np.random.default_rng([self.seed, epoch, index, other])
                 sample = mixture(sample, chain(self.samples[other], draws), random)
-        return normalize(sample, self.mean, self.std)
+        return as_example(sample)
 
 
 @dataclass

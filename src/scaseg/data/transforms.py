@@ -140,8 +140,10 @@ class ColorJitter:
         pixels -= mean
         pixels *= contrast
         pixels += mean
-        gray = sum(pixels[:, :, channel] for channel in range(pixels.shape[2]))
-        gray = np.expand_dims(gray / np.float32(pixels.shape[2]), 2)
+        gray = pixels[:, :, 0].copy()
+        for channel in range(1, pixels.shape[2]):
+            gray += pixels[:, :, channel]
+        gray = np.expand_dims(gray / pixels.shape[2], 2)
         pixels -= gray
         pixels *= saturation
         pixels += gray

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
-from scaseg.data.sample import check_unit_range, unit_pixels
+from scaseg.data.sample import check_unit_range, normalize
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
@@ -120,12 +120,11 @@ class Segmenter(nn.Module):
                 raise UserError("images", f"{images.dtype}", f"give {fits}")
             if self.config.dtype == "uint8":
                 check_unit_range(images)
-        images = unit_pixels(images.to(self.device))
         mean, std = (
-            torch.tensor(values, device=self.device).view(-1, 1, 1)
+            torch.tensor(values, device=self.device)
             for values in (self.config.mean, self.config.std)
         )
-        return (images - mean) / std
+        return normalize(images.to(self.device), mean, std)
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a path is a sequence too

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig, TrainingConfig
 from scaseg.data.loading import TrainingDataset
-from scaseg.data.sample import collate
+from scaseg.data.sample import collate, normalize
 from scaseg.data.statistics import BandStatistics
 from scaseg.errors import UserError, WorkError, located
 from scaseg.losses import LOSSES
@@ -150,7 +150,11 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     try:
         batch = collate([examples[0, index] for index in chosen])
         with evaluating(model):
-            x, _ = model.features(batch.images.to(place), batch.sizes.to(place))
+            mean, std = (
+                torch.tensor(one, device=place) for one in (model.config.mean, model.config.std)
+            )
+            images = normalize(batch.images.to(place).contiguous(), mean, std)
+            x, _ = model.features(images, batch.sizes)
             for layer in (model.head.fc6, model.head.fc7):
                 assert isinstance(layer, nn.Conv2d)
                 deviation = float(layer(x).float().std())

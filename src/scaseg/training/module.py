@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from scaseg.config.run import TrainingConfig
 from scaseg.data.loading import EvaluationExample
-from scaseg.data.sample import IGNORE, Batch
+from scaseg.data.sample import IGNORE, Batch, normalize
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.metrics import ConfusionMatrix, Scores
@@ -67,6 +67,10 @@ class SegmentationModule(LightningModule):
         weights = None if class_weights is None else torch.tensor(class_weights)
         # not persistent: they belong to the training, not to the model
         self.register_buffer("class_weights", weights, persistent=False)
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.tensor(model.config.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(model.config.std), persistent=False)
         self.confusion = ConfusionMatrix(len(model.config.classes))
         self.scores: Scores | None = None  # of the last validation
         self.validation_loss = math.nan  # mean over its images
@@ -111,7 +115,8 @@ class SegmentationModule(LightningModule):
         sizes = batch.sizes if padded else None
         # norms learn in the forward pass; a batch that is skipped must not leave a trace
         buffers = [one.clone() for one in self.model.buffers()] if self.config.most_skips else []
-        loss = self._training_loss(batch, sizes)
+        images = normalize(batch.images.contiguous(), self.mean, self.std)
+        loss = self._training_loss(batch._replace(images=images, labels=batch.labels.long()), sizes)
         self._batches_in_step += 1
         # skipped by all processes where the loss of one is not finite
         is_nan = not math.isfinite(float(loss.detach()))
@@ -128,7 +133,10 @@ class SegmentationModule(LightningModule):
         return loss
 
     def _training_loss(self, batch: Batch, sizes: Tensor | None) -> Tensor:
-        """The loss of the network's scores, and the shares of those of auxiliary classifiers."""
+        """The loss of the network's scores, and the shares of those of auxiliary classifiers.
+
+        batch: with normalized images, and labels of 64 bits.
+        """
         with auxiliary_scores(self.model) as others:
             scores, real = self.model.coarse(batch.images, sizes)
 

@@ -257,10 +257,7 @@ def _train(
     model, fresh_head = build_network(run, data, log, start=start, is_fresh=checkpoint is None)
 
     def augmented(samples: Samples) -> TrainingDataset:
-        mean, std = model.config.mean, model.config.std
-        return TrainingDataset(
-            samples, transforms, mean=mean, std=std, seed=training.seed, mixtures=mixtures
-        )
+        return TrainingDataset(samples, transforms, seed=training.seed, mixtures=mixtures)
 
     if any(isinstance(one, Custom) for one in transforms):
         augmented(data.train)[0, 0]  # what it does wrong shows at the start
