@@ -137,11 +137,12 @@ class HuggingFace(EmbeddedDataset):
     @classmethod
     def columns(cls, table: Table) -> tuple[str, str]:
         """Return the columns of photographs and of label maps."""
-        names = table.schema.names
+        names = list(table.columns)
         images = [name for name in names if _is_image(table, name)]
         labels = [name for name in names if _is_image(table, name) or _is_grid(table, name)]
         labels = [name for name in labels if any(word in name.lower() for word in LABEL_WORDS)]
-        images = [name for name in images if name not in labels]
+        labels = [name for name in labels if name != cls.image_column]
+        images = [name for name in images if name not in (*labels, cls.label_column)]
         chosen = []
         for found, option in ((images, "image_column"), (labels, "label_column")):
             given = getattr(cls, option)
@@ -215,12 +216,12 @@ def _is_image(table: Table, column: str) -> bool:
     feature = table.features.get(column)
     if isinstance(feature, dict) and feature.get("_type"):
         return bool(feature["_type"] == "Image")
-    kind = str(table.schema.field(column).type)
+    kind = table.columns[column]
     return kind.startswith("struct<bytes: ") or kind in ("binary", "large_binary")
 
 
 def _is_grid(table: Table, column: str) -> bool:
-    kind = str(table.schema.field(column).type)
+    kind = table.columns[column]
     return kind.count("list<") == 2 and "int" in kind
 
 

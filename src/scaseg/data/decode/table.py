@@ -16,13 +16,15 @@ from scaseg.data.decode.files import open_untrusted
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
-MOST_BYTES = 1 << 32  # of a column in a group of rows, unpacked; photographs are written by 100
+MOST_BYTES = 1 << 32  # of a group of rows, unpacked; photographs are written by 100
 HELD = 4  # groups of rows in memory: photographs and label maps, those of two readers
 _REMEDY = "fetch it again"
 
 
 class Table:
-    """A file of rows; `features` are what Hugging Face says of its columns, empty if nothing.
+    """A file of rows; `columns` are the types of its columns by name, in Arrow's words.
+
+    `features` are what Hugging Face says of them, empty if nothing.
 
     Groups of rows are read when they are first asked for, and the last ones are held: rows that
     follow each other cost one reading. For several threads.
@@ -46,6 +48,7 @@ class Table:
                 counts = [batch.num_rows for batch in self._batches]
             if any(count < 0 for count in counts):
                 raise ValueError("a negative number of rows")
+            self.columns = {field.name: str(field.type) for field in self.schema}
         self._starts = [0, *accumulate(counts)]
         self.features = _features(self.schema)
 
@@ -59,20 +62,21 @@ class Table:
             return self._column(group, column)[row - self._starts[group]].as_py()
 
     def _column(self, group: int, column: str) -> Any:
-        if self._parquet is None:
-            return self._batches[group].column(column)
         key = (group, column)
-        if key not in self._held:
-            sizes = self._parquet.metadata.row_group(group)
-            parts = (sizes.column(at) for at in range(sizes.num_columns))
-            own = [one for one in parts if one.path_in_schema.split(".")[0] == column]
-            if sum(one.total_uncompressed_size for one in own) > MOST_BYTES:
+        if key in self._held:
+            return self._held[key]
+        if self._parquet is None:
+            found = self._batches[group].column(column)
+        else:
+            # not the sizes of its columns: pyarrow ends the process where these are damaged
+            if self._parquet.metadata.row_group(group).total_byte_size > MOST_BYTES:
                 raise UserError("", f"more than {MOST_BYTES} bytes in a group of rows", "split it")
-            table = self._parquet.read_row_group(group, columns=[column])
-            self._held[key] = table.column(column)
-            while len(self._held) > HELD:
-                self._held.popitem(last=False)
-        return self._held[key]
+            found = self._parquet.read_row_group(group, columns=[column]).column(column)
+        found.validate(full=True)  # wrong offsets of a damaged file would end the process
+        self._held[key] = found
+        while len(self._held) > HELD:
+            self._held.popitem(last=False)
+        return found
 
 
 def open_table(path: Path) -> Table:
