@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from scaseg import selective_context
-from scaseg.bench import seconds
+from scaseg.bench.measure import seconds
 
 
 def both(backend: str, n: int, channels: int) -> float:

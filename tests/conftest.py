@@ -5,6 +5,11 @@ import torch
 
 os.environ["SCASEG_CACHE"] = ""  # tests, and what they start, remember nothing in anybody's home
 
+if (
+    not torch.cuda.is_available()
+):  # Triton's kernels run in its interpreter; before any import of it
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 try:  # a machine lent for its GPU may not have it, and those tests do not use it
     from hypothesis import HealthCheck, settings
 except ImportError:

@@ -1,3 +1,4 @@
+import csv
 import json
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def test_only_the_called_command_is_built():
 def test_bench_measures_everything_side_by_side(capsys):
     main(["bench", "--sizes", "32,200", "--channels", "8", "--repeats", "1", "--json"])
     report = json.loads(capsys.readouterr().out)
-    names = [row["contender"] for row in report["rows"] if row["neurons"] == 200]
+    names = [row["contender"] for row in report["rows"] if row["size"] == 200]
     assert names == [
         "reference (K=64)",
         "dense",
@@ -70,6 +71,29 @@ def test_bench_measures_everything_side_by_side(capsys):
     assert all(row["forward"] > 0 and row["both"] > 0 for row in report["rows"])
 
 
+def test_bench_of_blocks_is_written(tmp_path, capsys):
+    options = ["--sizes", "30,60", "--channels", "8", "--repeats", "1", "--precision", "bf16"]
+    main(["bench", "--what", "block", *options, "--out", str(tmp_path / "timings")])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["60", "non-local", "(SDPA)"] for line in lines)
+    assert any("time grows like size^" in line for line in lines)
+    with (tmp_path / "timings" / "block.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["contender"] for row in rows[:3]] == ["sca", "sca, exp", "average"]
+    assert all(row["date"] and "torch" in row["machine"] for row in rows)
+    text = (tmp_path / "timings" / "block.md").read_text()
+    assert text.count("| its 1x1 convolutions |") == 2
+    assert (tmp_path / "timings" / "block.png").stat().st_size > 10_000
+
+
+def test_bench_of_a_step(capsys):
+    options = ["--sizes", "32", "--head", "pointwise", "--repeats", "1", "--json"]
+    main(["bench", "--what", "step", *options])
+    report = json.loads(capsys.readouterr().out)
+    assert [row["contender"] for row in report["rows"]] == ["none", "average", "sca"]
+    assert report["channels"] == "vgg16, head pointwise"
+
+
 def test_bench_prints_a_table(capsys):
     main(["bench", "--sizes", "16", "--channels", "4", "--repeats", "1"])
     lines = capsys.readouterr().out.splitlines()
@@ -78,12 +102,12 @@ def test_bench_prints_a_table(capsys):
 
 
 def test_interruption_is_130(monkeypatch):
-    import scaseg.bench
+    import scaseg.bench.run
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scaseg.bench, "run", interrupted)
+    monkeypatch.setattr(scaseg.bench.run, "run", interrupted)
     with pytest.raises(SystemExit) as stop:
         main(["bench"])
     assert stop.value.code == 130

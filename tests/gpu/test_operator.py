@@ -41,10 +41,11 @@ def test_agrees_with_the_reference(activation, dtype, channels, n):
             assert relative_error(linear[name].cpu(), exact[name]) <= allowed, name
 
 
+@pytest.mark.parametrize("backend", ["linear", "auto"])
 @pytest.mark.parametrize("name", ["sca", "sca, 3 channels", "dot", "average", "none"])
-def test_blocks_do_not_wait_and_fit_in_a_graph(name):
+def test_blocks_do_not_wait_and_fit_in_a_graph(name, backend):
     """Nothing depends on data: no synchronisation, and a CUDA graph replays it."""
-    block = make(name, 32, hidden=32, backend="linear").cuda()
+    block = make(name, 32, hidden=32, backend=backend).cuda()
     x = torch.randn(2, 32, 40, 50, device="cuda")
     with torch.no_grad():
         expected = block(x)

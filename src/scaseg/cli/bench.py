@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from scaseg.cli.parser import Parser, positive
 from scaseg.errors import UserError
+from scaseg.io.paths import check_folder
+from scaseg.registry import HEADS
+from scaseg.system import PRECISIONS
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -14,36 +18,58 @@ def add_command(add: Callable[..., Parser]) -> None:
     parser = add(
         "bench",
         help="time selective context against attention and convolutions, side by side",
-        description="Time one block's worth of context, side by side in one run: the literal "
-        "reference, dense, linear, PyTorch's attention, and two 1x1 convolutions.",
-        epilog="example: scaseg bench --sizes 1024,3136,8192 --channels 256",
+        description="Time selective context against its alternatives, side by side in one run: "
+        "the operator on tensors, the block on a feature map, or a training step of the paper's "
+        "network.",
+        epilog="example: scaseg bench --what block --sizes 3136,8192 --channels 256 --out timings",
     )
     option = parser.add_argument
-    about = "numbers of neurons, separated by commas (default: %(default)s)"
-    option("--sizes", type=_sizes, default="1024,3136,8192", metavar="N,N,...", help=about)
-    about = "channels of the context features (default: %(default)s)"
+    about = "operator: the literal reference, dense, linear, attention, two 1x1 convolutions; "
+    about += "block: sca, average, a non-local block, sca's own 1x1 convolutions; step: VGG16 with "
+    about += "each context (default: %(default)s)"
+    option("--what", choices=("operator", "block", "step"), default="operator", help=about)
+    about = "numbers of neurons, or sides of the images of a step, separated by commas (default: "
+    about += "1024,3136,8192; 448)"
+    option("--sizes", type=_sizes, metavar="N,N,...", help=about)
+    about = "images in a batch (default: %(default)s)"
+    option("--batch", type=positive, default=1, metavar="N", help=about)
+    about = "channels of the features (default: %(default)s)"
     option("--channels", type=positive, default=256, metavar="M", help=about)
-    about = "features that the literal reference concatenates; it is run up to 1024 neurons "
-    about += "(default: %(default)s)"
-    option("--hidden", type=positive, default=64, metavar="K", help=about)
+    about = "features that the literal reference concatenates, up to 1024 neurons (default: 64), "
+    about += "or those of the block's predictor (default: as channels)"
+    option("--hidden", type=positive, metavar="K", help=about)
+    about = "head of the network of a step (default: %(default)s)"
+    option("--head", choices=tuple(HEADS), default="fcn", help=about)
+    about = "precision of block and step (default: %(default)s)"
+    option("--precision", choices=tuple(PRECISIONS), default="32", help=about)
+    option("--compiled", action="store_true", help="also block and step by torch.compile")
     about = "timed runs of each, of which the median is shown (default: %(default)s)"
     option("--repeats", type=positive, default=7, metavar="N", help=about)
     devices, about = ("auto", "cpu", "cuda"), "where to measure (default: %(default)s)"
     option("--device", choices=devices, default="cpu", help=about)
     option("--json", action="store_true", help="print JSON and nothing else")
+    option("--out", metavar="DIR", help="also write the table as CSV and Markdown, and a plot")
     parser.set_defaults(run=_bench)
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from scaseg.bench import run
+    if options.out is not None:
+        check_folder("--out", options.out)
+    from scaseg.bench.run import run
 
     run(
-        options.sizes,
+        options.what,
+        options.sizes or ([448] if options.what == "step" else [1024, 3136, 8192]),
+        batch=options.batch,
         channels=options.channels,
         hidden=options.hidden,
+        head=options.head,
+        precision=options.precision,
+        compiled=options.compiled,
         repeats=options.repeats,
         device=options.device,
         as_json=options.json,
+        out=None if options.out is None else Path(options.out),
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from scaseg.nn.auxiliary import keep_rows
+from scaseg.nn.convolution import WideConv2d
 
 
 class HeadShape(NamedTuple):
@@ -36,7 +37,7 @@ class SegmentationHead(nn.Module):
     def __init__(self, in_channels: int, classes: int, *, shape: HeadShape) -> None:
         super().__init__()
         padding = shape.dilation * (shape.kernel // 2)
-        self.fc6 = nn.Conv2d(
+        self.fc6 = WideConv2d(
             in_channels, shape.width, shape.kernel, padding=padding, dilation=shape.dilation
         )
         self.fc7 = nn.Conv2d(shape.width, shape.width, kernel_size=1)

@@ -135,6 +135,10 @@ class Context(nn.Module, ABC):
             height = width = 1  # the same for all: broadcast
         return identity + context.transpose(1, 2).unflatten(2, (height, width)).to(identity.dtype)
 
+    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        """Return identity features plus context: (B, M, H, W); arguments as in target_context."""
+        return self.combine(x, self.target_context(x, source, source_mask))
+
     def forward(
         self,
         x: Tensor,
@@ -157,7 +161,7 @@ class Context(nn.Module, ABC):
             else:
                 source = source.masked_fill(hidden, 0)
         if coefficients is None:
-            return self.combine(x, self.target_context(x, source, source_mask))
+            return self.add_context(x, source, source_mask)
         neurons, hint = x.shape[-2] * x.shape[-1], "a row for each neuron of x"
         check_tensor("coefficients", coefficients, "B", neurons, "source", hint=hint)
         context = aggregate(

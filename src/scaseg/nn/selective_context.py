@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from scaseg.nn.context import Context, MapFactors, not_streamed
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
 from scaseg.ops.dispatch import check_backend, selective_context
+from scaseg.ops.kernels.support import unsupported
 from scaseg.ops.scores import Scores
 from scaseg.ops.streaming import ExpSums, IdentitySums, SmoothSums, StreamedSums
 
@@ -64,6 +66,44 @@ class SelectiveContext(Context):
 
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.predictor(x)
+
+    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        if source is not None or not self._has_kernels(x):
+            return super().add_context(x, source, source_mask)
+        # imported here: Triton is not everywhere
+        from scaseg.ops.kernels.block import kernel_block
+
+        predictor = self.predictor
+        assert self.context is not None
+        layers = [layer for layer in predictor.features if isinstance(layer, nn.Conv2d)]
+        weights = [layer.weight for layer in (self.identity, self.context, *layers)]
+        return kernel_block(
+            x,
+            [*weights, predictor.score.weight],
+            [layer.bias for layer in (*layers, predictor.score) if layer.bias is not None],
+            channel_weight=predictor.channel_weight,
+            source_mask=source_mask,
+            activation=predictor.activation,
+            score_bound=predictor.score_bound,
+        )
+
+    def _has_kernels(self, x: Tensor) -> bool:
+        """Whether the whole block can be computed by kernels, and shall."""
+        if self.backend not in ("auto", "triton") or (self.backend == "auto" and not x.is_cuda):
+            return False
+        predictor = self.predictor
+        if self.context is None or len(predictor.features) == 0:
+            return False
+        device = x.device.type
+        low = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if low else x.dtype
+        kind = predictor.activation, predictor.score_bound, predictor.score.out_channels
+        if x.numel() == 0 or unsupported(device, dtype, *kind) is not None:
+            return False
+        # layers that somebody replaced or watches are called as they are
+        layers = (self.identity, self.context, *predictor.features, predictor.score)
+        plain = (nn.Conv2d, nn.ReLU)
+        return all(type(layer) in plain and not layer._forward_hooks for layer in layers)
 
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None

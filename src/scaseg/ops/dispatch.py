@@ -13,6 +13,7 @@ from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import check_coefficients, check_scores, check_values
 from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.exact import identity_context, relu_context
+from scaseg.ops.kernels.support import unsupported
 from scaseg.ops.scores import Scores, working_dtype
 from scaseg.ops.smooth import smooth_context
 
@@ -33,6 +34,7 @@ def linear_context(values: Tensor, scores: Scores) -> Tensor:
 
 
 BACKENDS = {"dense": dense_context, "linear": linear_context}
+NAMES = ("auto", *BACKENDS, "triton")
 
 # Up to this many coefficients writing them out is faster than not, forward and backward: on the
 # CPU by benchmarks/crossover.py; on a GPU, where linear is a matter of launches and dense one of
@@ -49,16 +51,31 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_backend(targets: int, sources: int, device: str = "cpu") -> Choice:
+def choose_backend(
+    targets: int,
+    sources: int,
+    device: str = "cpu",
+    *,
+    activation: str = "sigmoid",
+    score_bound: float | None = None,
+    pair_channels: int = 1,
+    dtype: torch.dtype = torch.float32,
+) -> Choice:
     """Return which backend "auto" takes for a map of this size on this kind of device, and why.
 
     >>> choose_backend(56 * 56, 56 * 56).backend
     'linear'
     """
+    because = ""
+    if device == "cuda":
+        reason = unsupported(device, dtype, activation, score_bound, pair_channels)
+        if reason is None:
+            return Choice("triton", "kernels for this activation and range are faster at any size")
+        because = f" (triton: {reason})"
     pairs, limit = f"{targets} x {sources} coefficients on {device}", _limit(device)
     if targets * sources <= limit:
-        return Choice("dense", f"{pairs} are at most {limit}: writing them out is faster")
-    return Choice("linear", f"{pairs} are more than {limit}: none is written out")
+        return Choice("dense", f"{pairs} are at most {limit}: writing them out is faster{because}")
+    return Choice("linear", f"{pairs} are more than {limit}: none is written out{because}")
 
 
 def _limit(device: str) -> int:
@@ -67,8 +84,8 @@ def _limit(device: str) -> int:
 
 def check_backend(backend: str) -> None:
     """Raise UserError for a backend that does not exist."""
-    if backend not in ("auto", *BACKENDS):
-        raise UserError.choice("backend", backend, ("auto", *BACKENDS))
+    if backend not in NAMES:
+        raise UserError.choice("backend", backend, NAMES)
 
 
 def selective_context(
@@ -96,8 +113,9 @@ def selective_context(
     compiles, exports and graphs; without it the range is measured. A broken promise raises in
     eager mode on the CPU; elsewhere sigmoid and softplus take such scores to be at the bound (the
     other activations need no bound).
-    backend: "dense" holds target x source coefficients, "linear" never does; "auto" chooses by
-    size (`choose_backend` says what and why).
+    backend: "dense" holds target x source coefficients, "linear" never does; "triton" is linear
+    in GPU kernels, for bounded sigmoid and softplus and for exp, differentiable once; "auto"
+    chooses (`choose_backend` says what and why).
 
     >>> import torch
     >>> x = torch.randn(2, 4096, 64)
@@ -116,6 +134,27 @@ def selective_context(
         if channel_weight is not None:
             nothing = nothing + channel_weight.sum()
         return values.new_zeros(values.shape[0], targets, values.shape[2]) + 0 * nothing
+    if backend in ("auto", "triton"):
+        reason: str | None = "there are no sources"
+        if sources > 0:
+            channels = target_score.shape[2] if target_score.dim() == 3 else 1
+            kind = values.dtype, activation, score_bound, channels
+            reason = unsupported(values.device.type, *kind)
+        if reason is None and (backend == "triton" or values.is_cuda):
+            from scaseg.ops.kernels.smooth import kernel_context
+
+            return kernel_context(
+                values,
+                target_score,
+                source_score,
+                activation=activation,
+                channel_weight=channel_weight,
+                exclude_self=exclude_self,
+                source_mask=source_mask,
+                score_bound=score_bound,
+            )
+        if backend == "triton":
+            raise UserError("backend", f"triton: {reason}", 'use "auto", "linear" or "dense"')
     if backend == "auto":
         device = values.device.type
         backend = "dense" if targets * sources <= _limit(device) else "linear"

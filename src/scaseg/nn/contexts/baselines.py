@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scaseg.errors import UserError
@@ -69,6 +70,27 @@ class AverageContext(Context):
             check_whole_number("classes", classes, 1)
             assert classes is not None
             self.classifier = AuxiliaryClassifier(in_channels, classes)
+
+    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        neurons = x.shape[-2] * x.shape[-1]
+        if not x.is_cuda or source is not None or source_mask is not None or neurons < 2:
+            return super().add_context(x, source, source_mask)
+        # Both are linear, so average first: W_c sees one mean, and a neuron's own share of it is
+        # taken out of W_d. A GPU waits for memory here: one product over the map, not two.
+        return self.averaged_first(x)
+
+    def averaged_first(self, x: Tensor) -> Tensor:
+        """Return W_d x_i + W_c (sum_j x_j - x_i) / (n - 1): (B, C, H, W) -> (B, M, H, W)."""
+        rows = x.flatten(2).transpose(1, 2)  # (B, n, C)
+        others = rows.shape[1] - 1
+        identity = self.identity.weight.flatten(1)
+        context = (identity if self.context is None else self.context.weight.flatten(1)) / others
+        with torch.autocast(x.device.type, enabled=False):
+            total = rows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))  # (B, C)
+            shared = F.linear(total.to(context.dtype), context)  # (B, M)
+        out = F.linear(rows, identity - context)
+        out = out + shared.unsqueeze(1).to(out.dtype)
+        return out.transpose(1, 2).unflatten(2, x.shape[-2:])
 
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None

@@ -1,0 +1,1 @@
+"""Timings side by side: the operator, the block, a training step."""

@@ -1,0 +1,80 @@
+"""Time and memory of a piece of work."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from scaseg.system import MemoryPeak
+
+Work = Callable[[], object]
+
+
+@dataclass
+class Contender:
+    """What is measured: its forward pass alone, and with the backward pass."""
+
+    name: str
+    forward: Work
+    both: Work
+
+
+@dataclass
+class Measurement:
+    """One contender at one size: seconds, and bytes beyond what its inputs hold."""
+
+    contender: str
+    size: int
+    forward: float
+    both: float
+    forward_memory: int | None
+    both_memory: int | None
+
+
+def measure(contender: Contender, size: int, repeats: int, device: torch.device) -> Measurement:
+    """Measure one contender."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            contender.forward()
+
+    memory = _peak(forward, device), _peak(contender.both, device)  # also a warm-up
+    times = seconds(forward, repeats, device), seconds(contender.both, repeats, device)
+    return Measurement(contender.name, size, *times, *memory)
+
+
+def seconds(work: Work, repeats: int, device: torch.device) -> float:
+    """Return the median time of one call; short calls are repeated until they can be timed."""
+    calls, elapsed = 1, _elapsed(work, 1, device)
+    while elapsed < 0.02:
+        calls *= 2
+        elapsed = _elapsed(work, calls, device)
+    return statistics.median(_elapsed(work, calls, device) for _ in range(repeats)) / calls
+
+
+def _elapsed(work: Work, calls: int, device: torch.device) -> float:
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    wait()
+    return time.perf_counter() - start
+
+
+def _peak(work: Work, device: torch.device) -> int | None:
+    """Return how many bytes more than before were in use at the peak; None if unknown."""
+    gc.collect()
+    work()  # libraries keep scratch space from their first call: it is theirs, not ours
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)
+    with MemoryPeak(device.type) as peak:
+        work()
+    return None if peak.mebibytes is None else round(peak.mebibytes * 2**20)

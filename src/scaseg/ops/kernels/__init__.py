@@ -1,0 +1,1 @@
+"""Triton kernels, beside what they replace; imported only where they run."""

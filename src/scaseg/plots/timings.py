@@ -1,0 +1,34 @@
+"""A plot of timings over sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from scaseg.plots.figures import save_figure
+
+
+def save_timings(path: Path, rows: Sequence[Any], *, title: str, size_name: str) -> None:
+    """Plot milliseconds and MiB of both passes over the size, a line for each contender.
+
+    rows have contender, size, both (seconds) and both_memory (bytes or None).
+    """
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    times, memory = figure.subplots(1, 2)
+    for name in dict.fromkeys(row.contender for row in rows):
+        own = sorted((row for row in rows if row.contender == name), key=lambda row: row.size)
+        sizes, style = [row.size for row in own], "--" if "compiled" in name else "-"
+        times.plot(sizes, [1000 * row.both for row in own], style, marker="o", ms=3, label=name)
+        known = [row for row in own if row.both_memory]
+        mebibytes = [row.both_memory / 2**20 for row in known]
+        memory.plot([row.size for row in known], mebibytes, style, marker="o", ms=3)
+    for axes, label in ((times, "ms, forward and backward"), (memory, "MiB, forward and backward")):
+        axes.set(xscale="log", yscale="log", xlabel=size_name, ylabel=label)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    times.legend(fontsize=7, frameon=False)
+    figure.suptitle(title, fontsize=9)
+    save_figure(figure, path)

@@ -1,0 +1,97 @@
+"""The Triton kernels on a CUDA device: against the reference, compiled, without a wait."""
+
+import pytest
+import torch
+
+from scaseg import SelectiveContext, choose_backend
+from scaseg.nn.contexts.baselines import AverageContext
+from scaseg.nn.convolution import WideConv2d
+from scaseg.ops.kernels.support import CODES
+from tests.ops.cases import relative_error
+from tests.ops.kernels.cases import check_block, check_operator
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.mark.parametrize("activation", CODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_operator(activation, dtype):
+    for n in (1, 2, 63, 1009):
+        check_operator("cuda", activation, n, dtype, features=19)
+    check_operator("cuda", activation, 997, dtype, batch=2, channels=3, features=130, masked=True)
+    check_operator("cuda", activation, 67, dtype, targets=5, masked=True)
+
+
+@pytest.mark.parametrize("name", ["sca", "sca, 3 channels", "sca, softplus", "sca, exp"])
+def test_blocks(name):
+    check_block("cuda", name, size=(33, 31), masked=name == "sca, softplus", channels=24)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("size", [(56, 56), (128, 256)])
+def test_compiled_blocks_at_sizes_that_once_failed(size):
+    """n = 32,768 ended in Triton's "PassManager::run failed": now forward and backward."""
+    torch._dynamo.reset()
+    block = SelectiveContext(512).cuda()
+    compiled = torch.compile(block, dynamic=False)
+    x = torch.randn(1, 512, *size, device="cuda").contiguous(memory_format=torch.channels_last)
+    x.requires_grad_()
+    leaves = [x, *block.parameters()]
+    results = []
+    for one in (block, compiled):
+        with torch.autocast("cuda", torch.bfloat16):
+            out = one(x)
+        results.append([out, *torch.autograd.grad(out.float().square().mean(), leaves)])
+    for found, expected in zip(*results, strict=True):
+        assert relative_error(found.detach(), expected.detach()) < 0.02
+
+
+def test_auto_takes_them_and_says_so():
+    choice = choose_backend(3136, 3136, "cuda", score_bound=5.0, dtype=torch.bfloat16)
+    assert choice.backend == "triton"
+    choice = choose_backend(9000, 9000, "cuda", activation="relu")
+    assert choice.backend == "linear"
+    assert "triton: no kernel for relu" in choice.reason
+
+
+def test_the_same_bits_twice():
+    block = SelectiveContext(64).cuda()
+    x = torch.randn(2, 64, 90, 120, device="cuda", requires_grad=True)
+    runs = [torch.autograd.grad(block(x).sum(), [x, *block.parameters()]) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+def test_average_first():
+    block = AverageContext(24).cuda()
+    x = torch.randn(2, 24, 33, 31, device="cuda", requires_grad=True)
+    leaves = [x, *block.parameters()]
+    found, expected = block(x), block.combine(x, block.target_context(x, None, None))
+    grad = torch.randn_like(found)
+    for one, other in zip(
+        [found, *torch.autograd.grad(found, leaves, grad)],
+        [expected, *torch.autograd.grad(expected, leaves, grad)],
+        strict=True,
+    ):
+        assert relative_error(one.detach(), other.detach()) < 1e-5
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_wide_convolutions(low):
+    layer = WideConv2d(32, 48, 7, padding=12, dilation=4).cuda()
+    x = torch.randn(2, 32, 29, 31, device="cuda", requires_grad=True)
+    leaves = [x, *layer.parameters()]
+    with torch.autocast("cuda", torch.bfloat16, enabled=low):
+        found = layer(x)
+        expected = torch.nn.Conv2d.forward(layer, x)
+        # cuDNN's forward pass chooses among algorithms
+        assert relative_error(found.detach(), expected.detach()) < (0.01 if low else 1e-4)
+    grad = torch.randn_like(found)
+    for one, other in zip(
+        torch.autograd.grad(found, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
+        assert relative_error(one, other) < (0.01 if low else 1e-3)

@@ -1,0 +1,164 @@
+"""The kernels against the reference, by Triton's interpreter: no GPU needed."""
+
+import pytest
+import torch
+
+from scaseg import selective_context
+from scaseg.errors import UserError
+from scaseg.ops.kernels import support
+from tests.nn.blocks import make
+from tests.ops.kernels.cases import check_block, check_operator
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="tests/gpu runs the same kernels on the GPU"
+)
+
+
+@pytest.mark.parametrize("activation", support.CODES)
+@pytest.mark.parametrize("n", [1, 2, 63])
+def test_small_and_odd_sizes(activation, n):
+    check_operator("cpu", activation, n)
+
+
+@pytest.mark.parametrize("activation", support.CODES)
+def test_everything_at_once(activation):
+    """Several tiles, images, pair channels and features that fill no tile, and a mask."""
+    check_operator("cpu", activation, 67, batch=2, channels=2, features=19, masked=True)
+
+
+@pytest.mark.parametrize("activation", support.CODES)
+def test_sources_elsewhere(activation):
+    check_operator("cpu", activation, 67, targets=5, masked=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision(dtype):
+    check_operator("cpu", "sigmoid", 97, dtype, features=9)
+
+
+@pytest.mark.parametrize("bound", [0.5, 9.5])
+def test_other_bounds(bound):
+    check_operator("cpu", "sigmoid", 61, bound=bound, scale=bound)
+
+
+def test_a_dominant_source():
+    """The own entry of the strongest source is most of its row: nothing may cancel there."""
+    check_operator("cpu", "exp", 20, scale=12.0, bound=40.0)
+
+
+def test_several_features_to_a_tile_and_chunks_of_sources():
+    check_operator("cpu", "sigmoid", 263, features=150)
+
+
+def test_nothing_but_masked_sources_gives_zeros():
+    values, score = torch.full((1, 70, 3), torch.nan), torch.zeros(1, 70, requires_grad=True)
+    mask = torch.zeros(1, 70, dtype=torch.bool)
+    options = {"source_mask": mask, "score_bound": 5.0, "backend": "triton"}
+    context = selective_context(values, score, score, **options)
+    assert torch.equal(context, torch.zeros(1, 70, 3))
+    (grad,) = torch.autograd.grad(context.sum(), score)
+    assert torch.equal(grad, torch.zeros(1, 70))
+
+
+def test_buffers_full_of_nan(monkeypatch):
+    """Every element that is read was written: new memory may hold anything."""
+    for name in ("new_empty", "empty", "empty_like"):
+        owner = torch.Tensor if name == "new_empty" else torch
+        allocate = getattr(owner, name)
+
+        def filled(*args, allocate=allocate, **options):
+            out = allocate(*args, **options)
+            return out.fill_(torch.nan) if out.is_floating_point() else out
+
+        monkeypatch.setattr(owner, name, filled)
+    check_operator("cpu", "sigmoid", 70, channels=3, masked=True)
+    check_block("cpu", "sca", masked=True)
+
+
+@pytest.mark.parametrize("name", ["sca", "sca, 3 channels", "sca, softplus", "sca, exp"])
+def test_blocks(name):
+    check_block("cpu", name, masked=name == "sca, softplus")
+
+
+def test_a_deeper_block():
+    check_block("cpu", "sca", layers=1, hidden=20, out_channels=5)
+
+
+def test_scores_beyond_the_promise_are_at_its_end():
+    """As in the linear form on a GPU, where nobody can look; with no gradient there."""
+    values, score = torch.randn(1, 40, 3), torch.full((1, 40), 0.5)
+    beyond = score.clone()
+    beyond[0, 3] = 9.0
+    beyond.requires_grad_()
+    from scaseg.ops.kernels.smooth import kernel_context
+
+    options = {"activation": "sigmoid", "channel_weight": None, "exclude_self": True}
+    options |= {"source_mask": None, "score_bound": 2.0}
+    found = kernel_context(values, beyond, beyond, **options)
+    at_the_end = beyond.detach().clamp(-2, 2)
+    expected = selective_context(values, at_the_end, at_the_end, score_bound=2.0, backend="linear")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    (grad,) = torch.autograd.grad(found.square().sum(), beyond)
+    assert grad[0, 3] == 0
+    assert (grad[0, :3] != 0).all()
+
+
+def test_a_nan_score_stays_visible():
+    values, score = torch.randn(1, 40, 3), torch.zeros(1, 40)
+    bad = score.clone()
+    bad[0, 5] = torch.nan
+    context = selective_context(values, bad, score, score_bound=5.0, backend="triton")
+    assert context[0, 5].isnan().all()
+    assert context[0, :5].isfinite().all()
+    context = selective_context(values, score, bad, score_bound=5.0, backend="triton")
+    assert context.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"activation": "relu"}, "no kernel for relu"),
+        ({"score_bound": None}, "sigmoid needs a score_bound of at most 9.5, not None"),
+        ({"score_bound": 20.0}, "at most 9.5, not 20.0"),
+    ],
+)
+def test_a_named_backend_runs_or_says_why_not(options, reason):
+    score = torch.zeros(1, 4)
+    options = {"score_bound": 5.0, **options}
+    with pytest.raises(UserError, match=reason):
+        selective_context(torch.ones(1, 4, 2), score, score, backend="triton", **options)
+    wide = score.double()
+    with pytest.raises(UserError, match=r"no kernel for torch.float64"):
+        selective_context(wide.unsqueeze(-1), wide, wide, score_bound=5.0, backend="triton")
+
+
+def test_without_a_gpu_they_say_so(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert support.unsupported("cpu", torch.float32, "exp", None, 1) == (
+        "they run on CUDA, not on cpu"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["sca", "sca, exp"])
+def test_compiled_whole(name):
+    """The kernels are one operation to the compiler, forward and backward."""
+    torch._dynamo.reset()
+    block = make(name, backend="triton")
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    x = torch.randn(1, 6, 5, 6, requires_grad=True)
+    found, expected = compiled(x), block(x)
+    torch.testing.assert_close(found, expected)
+    leaves, grad = [x, *block.parameters()], torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, leaves, grad), torch.autograd.grad(expected, leaves, grad)
+    )
+
+
+def test_differentiable_once():
+    """To leave a second derivative out without a word would be wrong."""
+    x = torch.randn(1, 6, 3, 4, requires_grad=True)
+    out = make("sca", backend="triton")(x)
+    with pytest.raises(UserError, match=r'cannot be differentiated again .* use "linear"'):
+        torch.autograd.grad(out.sum(), x, create_graph=True)
