@@ -9,6 +9,7 @@ from scaseg import ContextAggregation, create_model, load_model
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
 from scaseg.nn.streaming import StreamedContext
+from scaseg.nn.contexts.baselines import AverageContext
 from scaseg.registry import CONTEXTS
 from tests.nn.blocks import BLOCKS, WITH_CONTEXT, make
 
@@ -255,3 +256,17 @@ def test_one_matrix_for_both_features():
     assert set(own.state_dict()) - set(shared.state_dict()) == {"context.weight"}
     x, coefficients = torch.ones(1, 6, 2, 2), torch.ones(1, 4, 4)
     assert ContextAggregation(6, share_features=True)(x, coefficients=coefficients).isfinite().all()
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_averaging_first_gives_the_average(share):
+    """What a GPU computes: one product over the map, with W_c's own share taken out of W_d."""
+    block = AverageContext(6, 5, share_features=share).double()
+    x = torch.randn(2, 6, 4, 7, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *block.parameters()]
+    found, expected = block.averaged_first(x), block(x)
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, leaves, grad), torch.autograd.grad(expected, leaves, grad)
+    )

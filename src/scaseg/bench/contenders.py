@@ -107,7 +107,7 @@ def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
     }
     for name, make in made.items():
         yield contender(name, make())
-        if setting.compiled:
+        if setting.compiled and name in ("sca", "non-local (SDPA)"):
             torch.compiler.reset()
             mode = "reduce-overhead" if setting.device.type == "cuda" else "default"
             yield contender(f"{name}, compiled", torch.compile(make(), dynamic=False, mode=mode))

@@ -39,11 +39,15 @@ def run(
     precision: str,
     compiled: bool,
     repeats: int,
+    limit: float,
     device: str,
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Measure every contender at every size; print a table, or JSON, and write it to a folder."""
+    """Measure every contender at every size; print a table, or JSON, and write it to a folder.
+
+    A contender whose both passes took more than `limit` seconds is left out of later sizes.
+    """
     place = torch.device(choose_device(device))
     autocast(place.type, precision)  # refuses what does not exist
     hidden = (64 if what == "operator" else channels) if hidden is None else hidden
@@ -73,6 +77,8 @@ def run(
     for size in sizes:
         found: list[Measurement] = []
         for contender in make(size, setting):
+            if any(row.contender == contender.name and row.both > limit for row in rows):
+                continue
             try:
                 found.append(measure(contender, size, repeats, place))
             except torch.OutOfMemoryError:

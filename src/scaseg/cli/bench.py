@@ -45,6 +45,8 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--compiled", action="store_true", help="also block and step by torch.compile")
     about = "timed runs of each, of which the median is shown (default: %(default)s)"
     option("--repeats", type=positive, default=7, metavar="N", help=about)
+    about = "leave out of later sizes what took more seconds than this (default: %(default)s)"
+    option("--limit", type=float, default=10.0, metavar="SECONDS", help=about)
     devices, about = ("auto", "cpu", "cuda"), "where to measure (default: %(default)s)"
     option("--device", choices=devices, default="cpu", help=about)
     option("--json", action="store_true", help="print JSON and nothing else")
@@ -67,6 +69,7 @@ def _bench(options: argparse.Namespace) -> None:
         precision=options.precision,
         compiled=options.compiled,
         repeats=options.repeats,
+        limit=options.limit,
         device=options.device,
         as_json=options.json,
         out=None if options.out is None else Path(options.out),

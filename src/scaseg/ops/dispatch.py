@@ -30,7 +30,12 @@ def linear_context(values: Tensor, scores: Scores) -> Tensor:
 
     Exact for identity, exp and relu; for sigmoid and softplus to `chebyshev.TOLERANCE`.
     """
-    return FORMS[scores.activation.form](values, scores)
+    form = FORMS[scores.activation.form]
+    # Inductor's GPU code for these forms does not always compile (torch 2.11, n >= 32,768): there
+    # they run as they are, between two compiled parts
+    if values.is_cuda and form is not relu_context and torch.compiler.is_compiling():
+        return torch.compiler.disable(form)(values, scores)
+    return form(values, scores)
 
 
 BACKENDS = {"dense": dense_context, "linear": linear_context}
