@@ -11,11 +11,18 @@ from scaseg.ops.convolution import TapConvolution
 class WideConv2d(nn.Conv2d):
     """nn.Conv2d of stride 1 and one group; on CUDA its weight gradient avoids cuDNN's.
 
-    Weights, results and what is saved are nn.Conv2d's.
+    Weights, results and what is saved are nn.Conv2d's. Without a search for algorithms
+    (torch.backends.cudnn.benchmark) cuDNN takes 69 ms where matrix products take 4 (7 x 7, 512 to
+    4096 channels, 3 maps of 56 x 56; docs/speed.md); a search finds one of 3 ms, and kernels of
+    3 x 3 need none.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cuda or not self.weight.requires_grad or not torch.is_grad_enabled():
+        height, width = self.kernel_size
+        trains = self.weight.requires_grad and torch.is_grad_enabled()
+        if height * width < 25 or not trains or not x.is_cuda or torch.compiler.is_compiling():
+            return super().forward(x)
+        if torch.backends.cudnn.benchmark:
             return super().forward(x)
         weight, bias = self.weight, self.bias
         if torch.is_autocast_enabled("cuda"):
