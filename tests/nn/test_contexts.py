@@ -8,8 +8,8 @@ import torch
 from scaseg import ContextAggregation, create_model, load_model
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
-from scaseg.nn.streaming import StreamedContext
 from scaseg.nn.contexts.baselines import AverageContext
+from scaseg.nn.streaming import StreamedContext
 from scaseg.registry import CONTEXTS
 from tests.nn.blocks import BLOCKS, WITH_CONTEXT, make
 
