@@ -92,6 +92,9 @@ class SelectiveContext(Context):
         if self.backend not in ("auto", "triton") or (self.backend == "auto" and not x.is_cuda):
             return False
         predictor = self.predictor
+        # what a subclass computes is its own
+        if type(self) is not SelectiveContext or type(predictor) is not DependencyPredictor:
+            return False
         if self.context is None or len(predictor.features) == 0:
             return False
         device = x.device.type

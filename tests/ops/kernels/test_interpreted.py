@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from scaseg import selective_context
+from scaseg import SelectiveContext, selective_context
 from scaseg.errors import UserError
 from scaseg.ops.kernels import support
 from tests.nn.blocks import make
@@ -83,6 +83,22 @@ def test_blocks(name):
 
 def test_a_deeper_block():
     check_block("cpu", "sca", layers=1, hidden=20, out_channels=5)
+
+
+def test_what_somebody_changed_is_called_as_it_is():
+    """A subclass with its own context, and a layer that is watched, are not passed over."""
+
+    class Own(SelectiveContext):
+        def target_context(self, x, source, source_mask):
+            return torch.ones(len(x), 1, self.out_channels)
+
+    block = Own(6, hidden=8, backend="triton")
+    x = torch.randn(1, 6, 3, 4)
+    assert torch.equal(block(x), block.identity(x) + 1)
+    seen, watched = [], make("sca", backend="triton")
+    watched.identity.register_forward_hook(lambda *call: seen.append(call))
+    watched(x)
+    assert len(seen) == 1
 
 
 def test_scores_beyond_the_promise_are_at_its_end():

@@ -73,7 +73,8 @@ class AverageContext(Context):
 
     def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         neurons = x.shape[-2] * x.shape[-1]
-        if not x.is_cuda or source is not None or source_mask is not None or neurons < 2:
+        others = source is not None or source_mask is not None or type(self) is not AverageContext
+        if not x.is_cuda or others or neurons < 2:
             return super().add_context(x, source, source_mask)
         # Both are linear, so average first: W_c sees one mean, and a neuron's own share of it is
         # taken out of W_d. A GPU waits for memory here: one product over the map, not two.
