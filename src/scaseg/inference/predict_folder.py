@@ -254,7 +254,10 @@ def _read_ahead(
                 pixels = 0
                 if count > 1:  # what is ahead is bounded by pixels, known from headers
                     with suppress(UserError):  # reading it fails the same way, in its turn
-                        pixels = math.prod(pixel_size(upcoming.path, config.bands, upright=False))
+                        size = pixel_size(upcoming.path, config.bands, upright=False)
+                        # of 3 bytes, as those of photographs
+                        wide = config.in_channels * (1 if config.dtype == "uint8" else 4)
+                        pixels = math.prod(size) * -(-wide // 3)
                 read = partial(read_pixels, bands=config.bands, dtype=config.dtype)
                 future = pool.submit(read, upcoming.path, max_pixels=max_pixels)
                 waiting.append((upcoming, future, pixels))
