@@ -48,6 +48,9 @@ class AnnotatedTests(PairedDatasetTests):
         data = self.dataset.configured(classes_file=str(tmp_path / "names.txt"))(root)
         assert data.classes == ("tree", "_background_", "car")
         assert data[0].labels.tolist() == np.array([1, 2, 0])[np.array(SCENE)].tolist()
+        named = self.dataset(root, classes=["tree", "car"])
+        assert named.classes == ("background", "tree", "car")
+        assert named[0].labels.tolist() == np.array([0, 2, 1])[np.array(SCENE)].tolist()
         (tmp_path / "names.txt").write_text("car\n")
         data = self.dataset.configured(classes_file=str(tmp_path / "names.txt"))(root)
         with pytest.raises(

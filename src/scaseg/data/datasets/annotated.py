@@ -6,7 +6,7 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -44,11 +44,15 @@ class AnnotatedDataset(PairedDataset):
     classes_file: ClassVar[str] = ""
     uncovered: ClassVar[str] = BACKGROUND
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, classes: Sequence[str] | None = None, **options: Any
+    ) -> None:
         if self.uncovered not in (BACKGROUND, UNLABELLED):
             raise UserError.choice("--uncovered", self.uncovered, (BACKGROUND, UNLABELLED))
         self.left_out: dict[Path, Counter[str]] = {}  # shapes without an area, of each label map
-        super().__init__(*arguments, **options)
+        if classes is not None:
+            classes = self._with_background(classes, "classes")
+        super().__init__(*arguments, classes=classes, **options)
 
     @classmethod
     @abstractmethod
@@ -58,11 +62,16 @@ class AnnotatedDataset(PairedDataset):
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:
         found = read_lines(Path(cls.classes_file)) if cls.classes_file else cls.named_classes(root)
+        return cls._with_background(found, shown(root))
+
+    @classmethod
+    def _with_background(cls, found: Iterable[str], place: str) -> tuple[str, ...]:
+        """Return the names of the classes without those of unlabelled pixels, with a background."""
         names = [name for name in dict.fromkeys(found) if not _is(name, UNLABELLED_NAMES)]
         if cls.uncovered == BACKGROUND and not any(_is(one, BACKGROUND_NAMES) for one in names):
             names.insert(0, BACKGROUND)
         if len(names) > IGNORE:
-            raise UserError(shown(root), f"{len(names)} classes", f"{IGNORE} are the most")
+            raise UserError(place, f"{len(names)} classes", f"{IGNORE} are the most")
         return tuple(names)
 
     @abstractmethod
@@ -91,10 +100,7 @@ class AnnotatedDataset(PairedDataset):
         """Return a canvas of this size on which nothing is drawn."""
         fill = self.ignore_index
         if self.uncovered == BACKGROUND:
-            named = [at for name, at in self.values.items() if _is(name, BACKGROUND_NAMES)]
-            if not named:
-                raise UserError("classes", "no background", "add it, or --uncovered unlabelled")
-            fill = named[0]
+            fill = next(at for name, at in self.values.items() if _is(name, BACKGROUND_NAMES))
         with located(shown(path)):
             return Canvas(height, width, fill, self.max_pixels)
 
