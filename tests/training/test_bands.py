@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import scaseg
 from scaseg.cli import main
 from scaseg.errors import UserError
+from scaseg.training.callbacks import LastCheckpoint
 from scaseg.training.evaluation import evaluate
 from tests.training import quick
 
@@ -119,3 +121,38 @@ def test_given_statistics_are_taken_and_one_band_will_do(tmp_path):
     colored = replace(run, augment=replace(run.augment, saturation=0.2, hue=0.2))
     trained = scaseg.train(colored, None, quiet=True)  # a recipe may have them for photographs
     assert trained.rows[0]["loss"] == result.rows[0]["loss"]
+
+
+def test_a_model_that_is_trained_further_keeps_its_mean_and_std(trained, tmp_path):
+    _, result = trained
+    brighter = write_bands(tmp_path / "data", count=4, seed=1)
+    for path in (brighter / "images").iterdir():
+        np.save(path, np.load(path) + 500)
+    more = {"training.epochs": "1", "machine.device": "cpu", "machine.workers": "0"}
+    more |= {"augment.fit": "null", "augment.crop": "[32, 32]", "data.root": str(brighter)}
+    further = scaseg.train(
+        "own_folder", None, start_from=result.folder, overrides=more, quiet=True
+    ).model.config
+    assert (further.mean, further.std) == (result.model.config.mean, result.model.config.std)
+    assert further.bands == 5
+
+
+def test_a_resumed_run_measures_nothing_again(tmp_path, monkeypatch):
+    data = write_bands(tmp_path / "data", count=4)
+    run = quick.settings(data, data__bands=5, training__epochs=2)
+    whole = scaseg.train(run, tmp_path / "whole", quiet=True)
+    ended = LastCheckpoint.on_train_epoch_end
+
+    def end(self, trainer, module):
+        ended(self, trainer, module)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LastCheckpoint, "on_train_epoch_end", end)
+        with pytest.raises(KeyboardInterrupt):
+            scaseg.train(run, tmp_path / "cut", quiet=True)
+    monkeypatch.setattr("scaseg.training.data.band_statistics", None)
+    resumed = scaseg.train(None, tmp_path / "cut", resume=True, quiet=True)
+    assert resumed.model.config.mean == whole.model.config.mean
+    for name, tensor in resumed.model.state_dict().items():
+        assert torch.equal(tensor, whole.model.state_dict()[name]), name

@@ -140,7 +140,8 @@ def adopt_architecture(run: RunConfig, given: Collection[str], out: Path | None)
         source = str(Path(source).absolute())
     parts: dict[str, Any] = {name: getattr(config, name) for name in ARCHITECTURE["model"]}
     parts |= {"start_from": source, "backbone_weights": None}
-    data = replace(run.data, bands=config.bands, mean=None, std=None)
+    # what its weights were trained on, also where the new images have another mean
+    data = replace(run.data, bands=config.bands, mean=config.mean, std=config.std)
     return replace(run, data=data, model=replace(network, **parts))
 
 
