@@ -76,9 +76,8 @@ def test_other_classes_keep_all_but_the_last_layer(scenes, model, tmp_path):
             assert torch.equal(tensor, before[name]), name
     assert float(after["head.score.weight"][1].std()) == pytest.approx(0.01, rel=0.3)  # fresh
     assert not after["head.score.bias"][1]
-    assert said[1].endswith(
-        "all but the last layer; water, brick keep their row of it; fresh: stone"
-    )
+    known = "all but the last layer, and of that what is known of water, brick; fresh: stone"
+    assert said[1].endswith(f": {known}")
     again = train(settings(root, **STILL), start_from=model, quiet=True).model
     assert torch.equal(again.head.score.weight, found.head.score.weight)  # by the seed
 

@@ -17,7 +17,7 @@ from scaseg.plots.palette import INK, PAPER, Palette, add_legend, overlay, short
 
 WIDTH = 1440  # pixels of a sheet
 SIDE = WIDTH // 3  # of a panel, at most
-PAGE = 1.6  # width / height that sheets come near to
+PAGE = 2.0  # width / height that sheets come near to
 FONT, GAP = 13, 6
 OPACITY = 0.65
 IGNORE = 255

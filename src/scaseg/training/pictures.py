@@ -73,4 +73,4 @@ class ValidationPictures(Callback):
 
     def _write(self, sheet: Image.Image) -> None:
         with whole_file(self.path, durable=False) as temporary:
-            sheet.save(temporary, format="JPEG", quality=90, subsampling=0)
+            sheet.save(temporary, format="JPEG", quality=85, subsampling=0)

@@ -96,9 +96,9 @@ class StartingPoint:
         if config.classes == classes:
             return f"starts from {parts}: all of it, for the same {len(classes)} classes"
         fresh = [name for name in classes if name not in kept]
-        known = f"{_names(kept)} keep their row of it" if kept else "no class is known to it"
-        new = f"; fresh: {_names(fresh)}" if kept and fresh else ""
-        return f"starts from {parts}: all but the last layer; {known}{new}"
+        known = f", and of that what is known of {_names(kept)}" if kept else ""
+        new = f"; fresh: {_names(fresh)}" if fresh else ""
+        return f"starts from {parts}: all but the last layer{known}{new}"
 
 
 def adopt_architecture(run: RunConfig, given: Collection[str], out: Path | None) -> RunConfig:
