@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from scaseg.ops import exact
+from scaseg.ops.exact import blocked_prefix_sums
 from tests.ops.cases import (
     ACTIVATION_NAMES,
     EXACT,
@@ -85,3 +87,18 @@ def test_scores_of_another_dtype_than_values(backend):
     found = case.context(backend, values=case.values.bfloat16())
     assert found.dtype == torch.bfloat16
     assert relative_error(found, case.context(backend)) < 2**-7
+
+
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 700])
+def test_sums_in_blocks_are_the_same(n):
+    """What relu adds up on a GPU; its steps may be none."""
+    x = torch.randn(2, n, 3, dtype=torch.float64)
+    assert relative_error(blocked_prefix_sums(x), x.cumsum(1)) < 1e-14
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_relu_by_sums_in_blocks(channels, monkeypatch):
+    monkeypatch.setattr(exact, "prefix_sums", blocked_prefix_sums)
+    case = random_case(601, batch=2, channels=channels, activation="relu", masked=True)
+    expected = outputs_and_grads(case, "reference")
+    assert_agree(outputs_and_grads(case, "linear"), expected, 1e-9)

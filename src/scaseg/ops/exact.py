@@ -16,6 +16,8 @@ from scaseg.ops.checks import check_values
 from scaseg.ops.dense import reciprocal
 from scaseg.ops.scores import Scores, strongest, wide_dtype, working_dtype
 
+SCAN = 256  # rows that one thread of a GPU adds up
+
 
 def uniform_context(
     values: Tensor, *, exclude_self: bool = True, source_mask: Tensor | None = None
@@ -138,7 +140,7 @@ class RampSum(Function):
     def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
         score, prefix, active = _sorted_prefix(target_score, source_score, values)
         steps = (score[:, :-1] - score[:, 1:]).unsqueeze(-1) * prefix[:, :-1]
-        anchored = F.pad(steps.cumsum(1), (0, 0, 1, 0))
+        anchored = F.pad(prefix_sums(steps), (0, 0, 1, 0))
         weakest = score.gather(1, (active - 1).clamp(min=0))
         above = (target_score + weakest).masked_fill(active == 0, 0)
         return above.unsqueeze(-1) * _first(prefix, active) + _first(anchored, active)
@@ -184,9 +186,27 @@ def _sorted_prefix(target: Tensor, source: Tensor, values: Tensor) -> tuple[Tens
     And how many of them each target adds up, (B, target): those with t > -s.
     """
     score, order = source.sort(dim=-1, descending=True)
-    prefix = values.gather(1, order.unsqueeze(-1).expand_as(values)).cumsum(1)
+    prefix = prefix_sums(values.gather(1, order.unsqueeze(-1).expand_as(values)))
     active = torch.searchsorted(-score, target.contiguous())  # counts -t < s, strictly
     return score, prefix, active
+
+
+def prefix_sums(x: Tensor) -> Tensor:
+    """Add up along the rows: (B, n, M) -> (B, n, M)."""
+    # a GPU gives each column to one thread, which goes through all n rows
+    few = x.shape[1] <= 2 * SCAN
+    if not x.is_cuda or few or torch.compiler.is_compiling():
+        return x.cumsum(1)
+    return blocked_prefix_sums(x)
+
+
+def blocked_prefix_sums(x: Tensor) -> Tensor:
+    """`prefix_sums`, within blocks of SCAN rows first, then over the blocks."""
+    count = x.shape[1]
+    sums = F.pad(x, (0, 0, 0, -count % SCAN)).unflatten(1, (-1, SCAN)).cumsum(2)
+    before = sums[:, :-1, -1].cumsum(1).unsqueeze(2)  # (B, blocks - 1, 1, M)
+    sums[:, 1:] += before
+    return sums.flatten(1, 2)[:, :count]
 
 
 def _first(prefix: Tensor, count: Tensor) -> Tensor:
