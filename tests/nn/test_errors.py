@@ -19,7 +19,7 @@ WHOLE = "give a whole number from 1 to 16384"
         ({"in_channels": True}, "in_channels: True; give a whole"),
         ({"out_channels": 2.5}, "out_channels: 2.5; give a whole"),
         ({"activation": "tanh"}, "activation: 'tanh'; give one of identity, exp, relu"),
-        ({"backend": "fast"}, "backend: 'fast'; give one of auto, dense, linear"),
+        ({"backend": "fast"}, "backend: 'fast'; give one of auto, dense, linear, triton"),
         ({"layers": -1}, "layers: -1; give a whole number from 0 to 1000"),
         ({"hidden": 0}, f"hidden: 0; {WHOLE}"),
         ({"pair_channels": 2**20}, "pair_channels: 1048576; give a whole number from 1 to 1024"),

@@ -45,7 +45,7 @@ score = torch.randn(2, 6)
             r"source_mask: shape \(2, 5\); .* \(2, 6\)",
         ),
         ({"activation": "tanh"}, "activation: 'tanh'; give one of identity, exp, relu"),
-        ({"backend": "triton"}, "backend: 'triton'; give one of auto, dense, linear"),
+        ({"backend": "cuda"}, "backend: 'cuda'; give one of auto, dense, linear, triton"),
         ({"score_bound": -1.0}, "score_bound: -1.0; give a number from 0 to 1000, or None"),
         ({"score_bound": 1e17}, "score_bound: 1e.17; give a number from 0 to 1000"),
         ({"score_bound": "wide"}, "score_bound: 'wide'; give a number from 0 to 1000, or None"),
