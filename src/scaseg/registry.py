@@ -60,6 +60,14 @@ CONTEXTS = Registry(
         "position": "scaseg.nn.contexts.position:PositionContext",
         "agents": "scaseg.nn.contexts.agents:AgentContext",
         "object": "scaseg.nn.contexts.object:ObjectContext",
+        "parsenet": "scaseg.nn.contexts.parsenet:ParsenetContext",
+        "psp": "scaseg.nn.contexts.psp:PspContext",
+        "dilated": "scaseg.nn.contexts.dilated:DilatedContext",
+        "aspp": "scaseg.nn.contexts.aspp:AsppContext",
+        "ccnet": "scaseg.nn.contexts.ccnet:CcnetContext",
+        "gcnet": "scaseg.nn.contexts.gcnet:GcnetContext",
+        "a2": "scaseg.nn.contexts.a2:DoubleAttentionContext",
+        "ema": "scaseg.nn.contexts.ema:EmaContext",
     },
 )
 HEADS = Registry(

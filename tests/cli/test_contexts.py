@@ -22,13 +22,22 @@ def test_the_cost_grows_as_is_said(capsys):
     for name, one in found.items():
         few, many = one["multiply_adds"].values()
         assert list(one["multiply_adds"]) == ["576", "2304"]
-        assert one["order"] == ("n^2" if name == "dot" else "n")
+        assert one["order"] == {"dot": "n^2", "ccnet": "n sqrt(n)"}.get(name, "n")
         assert (3.9 < many / few < 4.1) == (one["order"] == "n"), name
     assert found["none"]["parameters"] == 64 * 64
     assert found["none"]["multiply_adds"]["576"] == 576 * 64 * 64
     assert {name for name, one in found.items() if not one["input_dependent"]} == {
         "none",
         "average",
+        "parsenet",
+        "psp",
+        "dilated",
+        "aspp",
+    }
+    assert {name for name, one in found.items() if not one["has_maps"]} == {
+        "psp",
+        "dilated",
+        "aspp",
     }
     assert not found["sca"]["neuron_selective"]
     assert found["dot"]["neuron_selective"]

@@ -11,6 +11,7 @@ from scaseg import create_model
 from scaseg.explanation.features import extract_features
 from scaseg.explorer.page import STATIC
 from scaseg.explorer.payload import MOST_SIDE, picture_payloads, shrink
+from scaseg.nn.context import Context
 from scaseg.registry import CONTEXTS
 
 NODE = shutil.which("node")
@@ -19,7 +20,10 @@ OPTIONS = {
     "sca": [{}, {"activation": "exp", "pair_channels": 3}, {"activation": "relu"}],
 }
 CASES = [
-    (name, options) for name in CONTEXTS if name != "none" for options in OPTIONS.get(name, [{}])
+    (name, options)
+    for name, kind in CONTEXTS.items()
+    if name != "none" and kind.coefficient_rows is not Context.coefficient_rows
+    for options in OPTIONS.get(name, [{}])
 ]
 ROWS = """
 import {readModel} from "STATIC/stage.js";

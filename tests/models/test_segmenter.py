@@ -134,7 +134,7 @@ def change(folder, **keys):
             {"backbone": "vgg19"},
             r"backbone: 'vgg19'; did you mean vgg16\? give one of vgg16",
         ),
-        ({"context": "psp"}, "context: 'psp'; give one of none, average, sca, dot"),
+        ({"context": "lstm"}, "context: 'lstm'; give one of none, average, sca, dot"),
         ({"head": "big"}, "head: 'big'; give one of fcn, compact"),
         ({"classes": []}, "classes: none; name at least one"),
         ({"classes": "sky"}, "classes: 'sky'; give a list of names"),

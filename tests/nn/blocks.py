@@ -23,10 +23,22 @@ BLOCKS = {
     "agents": {"grid": 3, "key_channels": 4},
     "object": {"classes": 4, "key_channels": 4},
     "object, by area": {"classes": 4, "key_channels": 4, "by_area": True},
+    "parsenet": {},
+    "psp": {"bins": [1, 3], "branch_channels": 5},
+    "dilated": {"branch_channels": 5},
+    "aspp": {"rates": [2, 5], "branch_channels": 5},
+    "ccnet": {"key_channels": 4},
+    "gcnet": {},
+    "a2": {"pair_channels": 5},
+    "ema": {"pair_channels": 5, "key_channels": 4},
     "average": {},
     "none": {},
 }
 WITH_CONTEXT = [name for name in BLOCKS if name != "none"]
+WITHOUT_MAPS = ["psp", "dilated", "aspp"]  # not a weighted mean
+WITH_MAPS = [name for name in WITH_CONTEXT if name not in WITHOUT_MAPS]
+OF_ONE_MAP = ["dilated", "aspp", "ccnet"]  # look around a neuron's own place
+FROM_ELSEWHERE = [name for name in WITH_CONTEXT if name not in OF_ONE_MAP]
 PREDICTED = [name for name in BLOCKS if name.startswith("sca")]
 
 

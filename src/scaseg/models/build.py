@@ -128,7 +128,7 @@ def outline_model(config: ModelConfig) -> Segmenter:
     free = available_memory(torch.device("cpu"))
     if free is not None and needed > free:
         problem = f"the network would take {in_words(needed)}, but {in_words(free)} are free"
-        remedy = "give fewer layers, hidden, pair_channels or key_channels"
+        remedy = "give fewer layers, hidden, pair_channels, key_channels or branch_channels"
         raise UserError("context_options", problem, remedy)
     return outline
 

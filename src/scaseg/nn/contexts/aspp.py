@@ -1,0 +1,58 @@
+"""Atrous spatial pyramid pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from scaseg.nn.contexts.branches import (
+    BranchContext,
+    check_whole_numbers,
+    convolution,
+    refuse_source,
+)
+from scaseg.ops.checks import check_whole_number
+from scaseg.ops.exact import uniform_context
+
+MOST_RATE = 256
+
+
+class AsppContext(BranchContext):
+    """A 1x1 and three dilated 3x3 convolutions side by side, and the mean of the image.
+
+    Five branches of branch_channels, each with a ReLU: what lies at the neuron, around it at a
+    distance of each of `rates`, and everywhere. O(n C c), c branch_channels.
+
+    Chen et al., "Rethinking atrous convolution for semantic image segmentation", 2017 (DeepLabV3;
+    there with batch norm). `rates` are those for an output stride of 8, as all backbones have.
+    """
+
+    input_dependent = False
+    neuron_selective = True
+    reference = "Chen et al. 2017 (DeepLabV3)"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        rates: Sequence[int] = (12, 24, 36),
+        branch_channels: int = 256,
+    ) -> None:
+        rates = check_whole_numbers("rates", rates, 1, MOST_RATE)
+        check_whole_number("branch_channels", branch_channels, 1)
+        super().__init__(in_channels, out_channels, channels=(len(rates) + 2) * branch_channels)
+        self.around = nn.ModuleList(
+            convolution(in_channels, branch_channels, rate) for rate in (None, *rates)
+        )
+        self.everywhere = convolution(in_channels, branch_channels)
+
+    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        refuse_source(self, source)
+        features = x.flatten(2).transpose(1, 2)
+        mean = uniform_context(features, exclude_self=False, source_mask=source_mask)
+        image = self.everywhere(mean.mT.unsqueeze(-1).to(x.dtype))  # (B, c, 1, 1)
+        found = [layer(x) for layer in self.around]
+        return torch.cat([*found, image.expand_as(found[0])], 1).relu()

@@ -1,0 +1,115 @@
+"""Criss-cross attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scaseg.nn.context import Context
+from scaseg.nn.contexts.branches import keep_counted, refuse_source
+from scaseg.nn.contexts.factored import real_map
+from scaseg.ops.checks import check_whole_number
+
+
+class Cross(NamedTuple):
+    """How much each neuron takes of its row (B, H, W, W) and its column (B, H, W, H); sum 1."""
+
+    row: Tensor
+    column: Tensor
+
+    def gather(self, x: Tensor) -> Tensor:
+        """The weighted mean of each neuron's cross: (B, C, H, W) -> the same."""
+        along_row = self.row.to(x) @ x.permute(0, 2, 3, 1)  # (B, H, W, C)
+        along_column = self.column.transpose(1, 2).to(x) @ x.permute(0, 3, 2, 1)  # (B, W, H, C)
+        return along_row.permute(0, 3, 1, 2) + along_column.permute(0, 3, 2, 1)
+
+    def before(self, weight: Tensor) -> Tensor:
+        """What weights (B, rows, H, W) of gathered neurons mean for the neurons themselves."""
+        along_row = torch.einsum("bthw,bhwv->bthv", weight, self.row)
+        return along_row + torch.einsum("bthw,bhwv->btvw", weight, self.column)
+
+
+class CcnetContext(Context):
+    """Attention to a neuron's row and column, twice: then it has reached the whole map.
+
+    Round by round, each neuron takes the mean of what its cross has, weighted by exp(q_i . k_j /
+    sqrt(d)); q and k are the same 1x1 convolutions in both rounds, of x and then of x + what was
+    gathered. With A and A' the n x n matrices of the two rounds, h = W_d x + A' A W_c x: a weighted
+    mean, with the rows of A' A as its maps. O(n sqrt(n) M).
+
+    Huang et al., "CCNet: criss-cross attention for semantic segmentation", 2019 (there W_c applies
+    in each round, a round adds its context, times a learned number, to what it began with, and
+    q . k is not divided by sqrt(d)).
+    """
+
+    exclude_self = False
+    order = "n sqrt(n)"
+    neuron_selective = True
+    reference = "Huang et al. 2019 (CCNet)"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        rounds: int = 2,
+        key_channels: int = 64,
+        share_features: bool = False,
+    ) -> None:
+        super().__init__(in_channels, out_channels, share_features=share_features)
+        check_whole_number("rounds", rounds, 1, 8)
+        check_whole_number("key_channels", key_channels, 1)
+        self.rounds = rounds
+        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
+        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+
+    def gather(self, x: Tensor, source_mask: Tensor | None) -> tuple[Tensor, list[Cross]]:
+        """Return what the last round gathered, (B, C, H, W), and the cross of each round."""
+        gathered = asking = x = keep_counted(x, source_mask)
+        crosses: list[Cross] = []
+        for _ in range(self.rounds):
+            cross = attend(self.query(asking), self.key(asking), real_map(x, None, source_mask))
+            gathered = keep_counted(cross.gather(gathered), source_mask)
+            asking = x + gathered
+            crosses.append(cross)
+        return gathered, crosses
+
+    def target_context(
+        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
+    ) -> Tensor:
+        refuse_source(self, source)
+        return self.values(self.gather(x, source_mask)[0])  # W_c after the means: both are linear
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        refuse_source(self, source)
+        height, width = x.shape[-2:]
+        _, crosses = self.gather(x, source_mask)
+        rows = F.one_hot(targets, height * width).to(crosses[0].row)
+        weight = rows.unflatten(1, (height, width)).expand(len(x), -1, -1, -1)
+        for cross in reversed(crosses):
+            weight = keep_counted(cross.before(weight), source_mask)
+        return weight.flatten(2)
+
+
+def attend(query: Tensor, key: Tensor, real: Tensor) -> Cross:
+    """Softmax over each neuron's row and column, itself once, of what is real there.
+
+    query, key (B, d, H, W), real (B, H, W): 1 or 0.
+    """
+    height, width = real.shape[-2:]
+    query = query.to(real.dtype) * query.shape[1] ** -0.5
+    key = key.to(real.dtype)
+    least = torch.finfo(real.dtype).min
+    with torch.autocast(query.device.type, enabled=False):
+        row = query.permute(0, 2, 3, 1) @ key.permute(0, 2, 1, 3)  # (B, H, W, W)
+        column = (query.permute(0, 3, 2, 1) @ key.permute(0, 3, 1, 2)).transpose(1, 2)
+        is_own = torch.eye(height, dtype=torch.bool, device=real.device).unsqueeze(1)  # (H, 1, H)
+        row = row.masked_fill(real.unsqueeze(2) == 0, least)
+        column = column.masked_fill(is_own | (real.mT.unsqueeze(1) == 0), least)
+        share = torch.cat([row, column], -1).softmax(-1)
+    return Cross(*share.split([width, height], -1))

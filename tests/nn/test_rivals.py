@@ -1,0 +1,199 @@
+"""What defines each of the published contexts."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scaseg.errors import UserError
+from scaseg.nn.contexts.dilated import DilatedContext
+from scaseg.nn.contexts.psp import interpolation
+from tests.nn.blocks import OF_ONE_MAP, WITHOUT_MAPS, make
+
+
+def random_map(*size):
+    return torch.randn(2, 6, *size, dtype=torch.float64)
+
+
+def reached(block, side, row, col):
+    """Which neurons' outputs change with the input at (row, col): (side, side)."""
+    x = torch.rand(1, block.in_channels, side, side, dtype=torch.float64) + 1
+    other = x.clone()
+    other[:, :, row, col] += 1
+    return ((block(other) - block(x)).abs().amax(1)[0] > 1e-9).detach()
+
+
+def keep_positive(block):
+    """So that no ReLU hides what a neuron sees."""
+    for parameter in block.parameters():
+        parameter.data = parameter.data.abs() + 0.1
+    return block
+
+
+def test_parsenet_knows_no_size():
+    """Neurons and mean are normalized: a map ten times as large gives the same."""
+    block, x = make("parsenet").double(), random_map(4, 5)
+    torch.testing.assert_close(block(10 * x), block(x))
+    mean = F.normalize(x.mean((2, 3)), dim=1) * 6**0.5
+    own = F.normalize(x, dim=1) * 6**0.5
+    expected = block.identity(own) + block.context(mean[..., None, None])
+    torch.testing.assert_close(block(x), expected)
+
+
+def test_psp_with_one_cell_is_the_average():
+    block, x = make("psp", bins=[1]).double(), random_map(5, 7)
+    mean = block.levels[0](x.mean((2, 3), keepdim=True)).relu()
+    torch.testing.assert_close(block(x), block.identity(x) + block.project(mean))
+
+
+def test_psp_pools_and_interpolates():
+    """As PyTorch's own pools and resizing do where cells are whole neurons."""
+    block, x = make("psp", bins=[1, 2, 3]).double(), random_map(6, 12)
+    found = [
+        F.interpolate(level(F.adaptive_avg_pool2d(x, grid)).relu(), (6, 12), mode="bilinear")
+        for grid, level in zip([1, 2, 3], block.levels, strict=True)
+    ]
+    expected = block.identity(x) + block.project(torch.cat(found, 1))
+    torch.testing.assert_close(block(x), expected)
+    torch.testing.assert_close(interpolation(torch.ones(1, 7, 5), 6).sum(-1), torch.ones(1, 35))
+
+
+def test_psp_from_another_image():
+    block, x, y = make("psp").double(), random_map(4, 5), random_map(7, 3)
+    assert not torch.equal(block(x, source=y), block(x))
+    padded = F.pad(y, (0, 2, 0, 3), value=7.0)
+    mask = torch.zeros(2, 10, 5, dtype=torch.bool)
+    mask[:, :7, :3] = True
+    torch.testing.assert_close(block(x, source=padded, mask=mask), block(x, source=y))
+    nothing = torch.zeros(2, 7, 3, dtype=torch.bool)
+    torch.testing.assert_close(block(x, source=y, mask=nothing), block.identity(x))
+
+
+def test_dilated_sees_67_neurons_a_side():
+    block = keep_positive(DilatedContext(2, branch_channels=1)).double()
+    assert block.receptive_field == "67 x 67 neurons"
+    seen = reached(block, 73, 36, 36)
+    expected = torch.zeros_like(seen)
+    expected[3:70, 3:70] = True
+    assert torch.equal(seen, expected)
+
+
+def test_dilated_starts_as_the_identity():
+    block, x = make("dilated").double(), random_map(9, 9)
+    expected = block.identity(x) + block.project(block.reduce(x).relu())
+    torch.testing.assert_close(block(x), expected)
+
+
+def test_aspp_sees_its_rates_and_the_image():
+    block = keep_positive(make("aspp", rates=[2, 5])).double()
+    assert reached(block, 15, 7, 7).all()  # through the mean
+    torch.nn.init.zeros_(block.everywhere.weight)
+    seen = reached(block, 15, 7, 7)
+    expected = torch.zeros_like(seen)
+    for rate in (2, 5):
+        expected[7 - rate : 8 + rate : rate, 7 - rate : 8 + rate : rate] = True
+    assert torch.equal(seen, expected)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_ccnet_reaches_its_cross_then_the_map(rounds):
+    block, x = make("ccnet", rounds=rounds).double(), random_map(5, 6)
+    weighed = block.dependency_map(x, 2, 4) > 0
+    expected = torch.zeros(2, 5, 6, dtype=torch.bool)
+    expected[:, 2], expected[:, :, 4] = True, True
+    assert torch.equal(weighed, expected if rounds == 1 else torch.ones_like(expected))
+
+
+def test_ccnet_is_attention_to_the_row_and_the_column():
+    """One round against the n x n matrix: each neuron of the cross counts once, itself too."""
+    block, x = make("ccnet", rounds=1).double(), random_map(4, 5)
+    query, key = (layer(x).flatten(2).mT for layer in (block.query, block.key))
+    score = query @ key.mT * 4**-0.5
+    row, column = torch.arange(20) // 5, torch.arange(20) % 5
+    cross = (row[:, None] == row) | (column[:, None] == column)
+    share = score.masked_fill(~cross, -torch.inf).softmax(-1)
+    torch.testing.assert_close(block.coefficients(x), share)
+    torch.testing.assert_close(block(x), block.combine(x, share @ block.values(x)))
+
+
+def test_gcnet_has_one_map_for_all():
+    block, x = make("gcnet").double(), random_map(4, 5)
+    torch.nn.init.normal_(block.score.weight)
+    matrix = block.coefficients(x)
+    assert torch.equal(matrix, matrix[:, :1].expand_as(matrix))
+    assert matrix[0, 0].std() > 1e-3
+    context = block(x) - block.identity(x)
+    torch.testing.assert_close(context, context[..., :1, :1].expand_as(context))
+
+
+@pytest.mark.parametrize("name", ["a2", "ema"])
+def test_factors_are_shares_and_give_the_dense_form(name):
+    block, x = make(name).double(), random_map(5, 7)
+    mask = torch.rand(2, 35) < 0.7
+    channel_share, source_share = block.factors(x, None, mask)
+    assert (source_share[~mask] == 0).all()
+    torch.testing.assert_close(source_share.sum(1), torch.ones(2, 5, dtype=torch.float64))
+    dense = channel_share @ source_share.mT  # (B, n, n)
+    torch.testing.assert_close(dense.sum(-1), torch.ones(2, 35, dtype=torch.float64))
+    expected = block.combine(x, dense @ block.values(x))
+    found = block(x, mask=mask.unflatten(1, (5, 7)))[
+        mask.unflatten(1, (5, 7))[:, None].expand_as(x)
+    ]
+    torch.testing.assert_close(found, expected[mask.unflatten(1, (5, 7))[:, None].expand_as(x)])
+    orders = block.coefficients(x)[0].argsort(-1)
+    assert (orders != orders[0]).any()
+
+
+def test_each_step_fits_emas_bases_better():
+    """The likelihood of the features rises with every step, and ever less: a fixed point."""
+    block, x = make("ema").double(), random_map(9, 9)
+    feature = block.feature(x).flatten(2).mT
+    bases = [block.fit(feature, None, steps) for steps in range(8)]
+    fits = torch.stack([(feature @ one.mT).logsumexp(-1).sum(1) for one in bases])
+    gains = fits.diff(dim=0)
+    assert (gains >= -1e-9).all()
+    assert (gains[0] > 1).all()
+    assert (gains[-1] < 0.2 * gains[0]).all()
+
+
+def test_ema_is_even_for_neurons_that_are_alike():
+    block = make("ema", steps=5).double()
+    x = random_map(4, 5)
+    x[..., 3, 4] = x[..., 0, 0]
+    matrix = block.coefficients(x)
+    torch.testing.assert_close(matrix[:, 0], matrix[:, 19])
+    torch.testing.assert_close(matrix[..., 0], matrix[..., 19])
+
+
+@pytest.mark.parametrize("name", OF_ONE_MAP)
+def test_another_map_has_no_places_around_a_neuron(name):
+    with pytest.raises(UserError, match=r"source: given to \w+, which looks around .*; use"):
+        make(name)(torch.randn(1, 6, 4, 5), source=torch.randn(1, 6, 4, 5))
+
+
+@pytest.mark.parametrize("name", WITHOUT_MAPS)
+def test_no_maps_where_there_are_none(name):
+    block, x = make(name), torch.randn(1, 6, 4, 5)
+    with pytest.raises(UserError, match=r"context: \w+ is not a weighted mean: it has no coeff"):
+        block.dependency_map(x, 0, 0)
+    with pytest.raises(UserError, match=r"coefficients: given to \w+, which is not a weighted"):
+        block(x, coefficients=torch.ones(1, 20, 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("psp", "bins", []),
+        ("psp", "bins", [0]),
+        ("psp", "bins", "3"),
+        ("aspp", "rates", [12, 2.5]),
+        ("aspp", "rates", 12),
+        ("dilated", "branch_channels", 0),
+        ("ccnet", "rounds", 0),
+        ("gcnet", "reduction", "4"),
+        ("a2", "pair_channels", 10**6),
+        ("ema", "steps", 0),
+    ],
+)
+def test_bad_options(name, option, value):
+    with pytest.raises(UserError, match=rf"{option}: .*; give a (list of )?whole numbers? from 1 "):
+        make(name, **{option: value})
