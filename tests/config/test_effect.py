@@ -24,6 +24,8 @@ from scaseg.training.evaluation import evaluate
         ({"data.val": "val", "data.hold_out": 0.2}, "data.hold_out"),
         ({"data.val": None, "training.early_stop": 3}, "training.early_stop"),
         ({"data.val": None, "training.validate_every": 3}, "training.validate_every"),
+        ({"data.val": None, "training.pictures": 3}, "training.pictures"),
+        ({"model.start_from": "outdoor", "training.calibrate": False}, "training.calibrate"),
         ({"data.name": "context_scenes_global", "data.check": "quick"}, "data.check"),
         (
             {"training.class_weights": "none", "training.class_weight_range": [1, 2]},

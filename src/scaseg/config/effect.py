@@ -50,10 +50,13 @@ def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
         for key in ("max_pixels", "check"):
             yield f"data.{key}", f"{data.name} is generated"
     if data.val is None:
-        for key in ("data.hold_out", "training.early_stop", "training.validate_every"):
-            yield key, "data.val is null, nothing is validated"
+        for key in ("early_stop", "validate_every", "pictures"):
+            yield f"training.{key}", "data.val is null, nothing is validated"
+        yield "data.hold_out", "data.val is null, nothing is validated"
     elif data.val != "auto":
         yield "data.hold_out", f"data.val is {data.val}, nothing is held out"
+    if run.model.start_from is not None:
+        yield "training.calibrate", "the head is that of --start-from"
     if training.class_weights == "none":
         yield "training.class_weight_range", "training.class_weights is none"
     if training.freeze_backbone:
