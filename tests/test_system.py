@@ -8,7 +8,15 @@ import torch
 
 from scaseg import system
 from scaseg.errors import UserError
-from scaseg.system import DEVICES, PRECISIONS, MemoryPeak, autocast, available_memory, choose_device
+from scaseg.system import (
+    DEVICES,
+    PRECISIONS,
+    MemoryPeak,
+    autocast,
+    available_memory,
+    choose_device,
+    choose_precision,
+)
 
 
 def test_the_device_that_is_there(monkeypatch):
@@ -31,6 +39,14 @@ def test_activations_have_the_precision_and_weights_keep_theirs(precision):
         found = layer(torch.ones(1, 4))
     assert str(found.dtype) == f"torch.{PRECISIONS[precision]}"
     assert layer.weight.dtype == torch.float32
+
+
+def test_auto_is_bf16_only_where_a_gpu_computes_in_it(monkeypatch):
+    assert choose_precision("auto", "cpu") == "32"
+    assert choose_precision("16", "cpu") == "16"
+    for supported, chosen in ((True, "bf16"), (False, "32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated, x=supported: x)
+        assert choose_precision("auto", "cuda") == chosen
 
 
 def test_an_unknown_precision():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
 DEVICES: tuple[str, ...] = get_args(Device)
+ChosenPrecision = Literal["32", "bf16", "16", "auto"]
 PRECISIONS = {"32": "float32", "bf16": "bfloat16", "16": "float16"}  # the names of torch's dtypes
 
 
@@ -38,6 +39,16 @@ def choose_device(name: str = "auto") -> str:
     if not there[name]:
         raise UserError("--device", f"{name} is not available here", "use cpu or auto")
     return name
+
+
+def choose_precision(name: ChosenPrecision, device: str) -> Precision:
+    """Return a precision that was asked for; auto: bf16 where a GPU computes in it, else 32."""
+    if name != "auto":
+        return name
+    import torch
+
+    # 16 needs a scaled loss, and a CPU without instructions for bf16 is slower with it
+    return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(False) else "32"
 
 
 def autocast(device: str, precision: str = "32") -> AbstractContextManager[Any]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from scaseg import create_model
-from scaseg.config.run import TrainingConfig
+from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.sample import Batch
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.checkpoint_io import read_state
@@ -172,6 +172,54 @@ def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypat
         monkeypatch.setattr(SegmentationModule, name, remember)
     train(settings(scenes, data__val="auto", augment__crop="[24, 24]"), None, quiet=True)
     assert set(seen) == {("training_step", True), ("validation_step", False)}
+
+
+def test_what_a_gpu_takes_is_saved_and_continued(scenes, tmp_path, monkeypatch):
+    """Layout and fused optimizer, here on a CPU, which has both; the same bits after --resume."""
+    said, build = [], SegmentationModule.__init__
+
+    def on_gpu(self, *arguments, **options):
+        build(self, *arguments, **options)
+        said.append(self.use_gpu("bf16", MachineConfig(channels_last=True)))
+
+    monkeypatch.setattr(SegmentationModule, "__init__", on_gpu)
+    run = settings(scenes, training__optimizer="adamw", training__checkpoint_minutes=0)
+    whole = train(run, tmp_path / "whole", quiet=True)
+    assert said == ["cuda: bf16, channels_last, fused adamw"]
+    assert any(
+        weight.is_contiguous(memory_format=torch.channels_last) and weight.shape[2] > 1
+        for weight in whole.model.parameters()
+        if weight.dim() == 4
+    )
+
+    step, count = SegmentationModule.training_step, []
+
+    def end(self, batch, batch_idx):
+        count.append(1)
+        if len(count) == 6:
+            raise RuntimeError("the machine goes away")
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationModule, "training_step", end)
+    with pytest.raises(RuntimeError, match="goes away"):
+        train(run, tmp_path / "parts", quiet=True)
+    monkeypatch.setattr(SegmentationModule, "training_step", step)
+    parts = train(run, tmp_path / "parts", resume=True, quiet=True)
+    assert equal(whole.model.state_dict(), parts.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "fused"),
+    [("SGD", {}, True), ("adamw", {"fused": False}, False), ("Rprop", {}, False)],
+)
+def test_which_optimizers_are_fused(optimizer, options, fused):
+    config = TrainingConfig(optimizer=optimizer, optimizer_options=options)
+    module = SegmentationModule(create_model("tiny", "none", "pointwise", classes=2), config)
+    said = module.use_gpu("32", MachineConfig())
+    assert said == f"cuda: float32, channels_last{f', fused {optimizer}' if fused else ''}"
+    ((found,), _) = module.configure_optimizers()
+    assert bool(found.defaults.get("fused")) == fused
+    assert "fused" not in module.use_gpu("16", MachineConfig(channels_last=False))
 
 
 def test_an_auxiliary_classifier_has_a_loss_of_its_own():

@@ -33,7 +33,7 @@ def add_machine(parser: Parser) -> None:
     group.add_argument(
         "--devices", type=positive, metavar="N", help="processes, one on each device (1)"
     )
-    group.add_argument("--precision", choices=PRECISIONS, help="of activations (32)")
+    group.add_argument("--precision", choices=(*PRECISIONS, "auto"), help="of activations")
     group.add_argument("--workers", metavar="N", help="loader processes (by the number of cores)")
 
 

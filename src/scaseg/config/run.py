@@ -12,7 +12,7 @@ from typing import Any, Literal
 from scaseg.config.reading import setting
 from scaseg.errors import UserError
 from scaseg.registry import BACKBONES, CONTEXTS, DATASETS, GENERATED_DATASETS, HEADS
-from scaseg.system import Device, Precision
+from scaseg.system import ChosenPrecision, Device
 
 MOST_CHANNELS = 2**10
 LARGEST_LABEL = 2**16 - 1  # label maps have 16 bits at most
@@ -239,7 +239,13 @@ class MachineConfig:
     nodes: int = setting(
         1, "machines; start one run on each, by torchrun or SLURM", least=1, most=65536
     )
-    precision: Precision = setting("32", "of activations; weights stay float32")
+    precision: ChosenPrecision = setting(
+        "32", "of activations, weights stay float32; auto: bf16 on a GPU that computes in it"
+    )
+    channels_last: bool | None = setting(
+        None,
+        "on a GPU, keep a neuron's channels side by side; null: where the backbone gains by it",
+    )
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256
     )

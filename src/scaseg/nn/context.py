@@ -155,11 +155,11 @@ class Context(nn.Module, ABC):
         """
         source_mask = self._check(x, source, mask)
         if mask is not None:  # NaN * 0 is NaN, in the backward pass of a convolution too
-            hidden = ~mask.view(-1, 1, *mask.shape[-2:])
+            shown = mask.view(-1, 1, *mask.shape[-2:])
             if source is None:
-                x = x.masked_fill(hidden, 0)
+                x = torch.where(shown, x, 0)  # masked_fill would undo channels_last
             else:
-                source = source.masked_fill(hidden, 0)
+                source = torch.where(shown, source, 0)
         if coefficients is None:
             return self.add_context(x, source, source_mask)
         neurons, hint = x.shape[-2] * x.shape[-1], "a row for each neuron of x"

@@ -183,7 +183,16 @@ def build_loss(config: TrainingConfig) -> Callable[[Tensor, Tensor, Tensor | Non
     return partial(loss, **config.loss_options)
 
 
-def build_optimizer(config: TrainingConfig, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def can_fuse(config: TrainingConfig) -> bool:
+    """Whether the optimizer has one kernel for all weights, and the run leaves the choice to us."""
+    kind = {name.lower(): kind for name, kind in OPTIMIZERS.items()}[config.optimizer.lower()]
+    ours = not {"fused", "foreach", "differentiable"} & config.optimizer_options.keys()
+    return ours and "fused" in inspect.signature(kind).parameters
+
+
+def build_optimizer(
+    config: TrainingConfig, groups: list[dict[str, Any]], *, fused: bool = False
+) -> torch.optim.Optimizer:
     """Return an optimizer of torch.optim, its name in any case, for parameter groups."""
     by_name = {name.lower(): kind for name, kind in OPTIMIZERS.items()}
     if config.optimizer.lower() not in by_name:
@@ -192,7 +201,9 @@ def build_optimizer(config: TrainingConfig, groups: list[dict[str, Any]]) -> tor
     known = [name for name in inspect.signature(kind).parameters if name not in ("params", "lr")]
     _check_options("training.optimizer_options", config.optimizer_options, known, kind.__name__)
     usual = {"momentum": config.momentum, "weight_decay": config.weight_decay}
-    options = {name: value for name, value in usual.items() if name in known}
+    options: dict[str, Any] = {name: value for name, value in usual.items() if name in known}
+    if fused:
+        options["fused"] = True
     try:
         return kind(groups, lr=config.lr, **{**options, **config.optimizer_options})  # type: ignore[call-arg]
     except (TypeError, ValueError, RuntimeError) as error:

@@ -34,6 +34,7 @@ from scaseg.models.pretrained import read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.plots.data_page import dataset_page
 from scaseg.plots.figures import curve_figure, save_figure
+from scaseg.system import choose_precision
 from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
@@ -62,7 +63,7 @@ COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second"
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
 MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
-MOVABLE |= {"machine.device", "machine.precision", "machine.workers"}
+MOVABLE |= {"machine.device", "machine.precision", "machine.channels_last", "machine.workers"}
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,8 @@ def _train(
     module = SegmentationModule(
         model, training, class_weights=weights, frozen_norms=norms, notify=log
     )
+    if device == "cuda":
+        log(module.use_gpu(choose_precision(run.machine.precision, device), run.machine))
     files = StateFiles()
     if checkpoint is not None:  # before anything is written
         for line in files.read(checkpoint, module.state_dict()):

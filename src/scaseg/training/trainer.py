@@ -15,7 +15,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from scaseg.config.run import MachineConfig
 from scaseg.errors import UserError, WorkError
-from scaseg.system import choose_device
+from scaseg.system import choose_device, choose_precision
 from scaseg.training.checkpoint_io import StateFiles
 from scaseg.training.distributed import (
     ProcessWatchdog,
@@ -57,9 +57,10 @@ def build_trainer(
     **options: Any,
 ) -> Trainer:
     """Build a Trainer that does nothing unasked: no files, no bar, no summary."""
-    processes, precision = machine.devices * machine.nodes, machine.precision
+    processes, device = machine.devices * machine.nodes, choose_accelerator(machine)
+    precision = choose_precision(machine.precision, device)
     trainer = Trainer(
-        accelerator=choose_accelerator(machine),
+        accelerator=device,
         devices=machine.devices,
         num_nodes=machine.nodes,
         strategy="ddp" if processes > 1 else "auto",

@@ -34,6 +34,7 @@ class MobileNetV2(Backbone):
     """
 
     out_channels = 320
+    channels_last = False  # not measured: most of its convolutions are depthwise
     hub = "timm/mobilenetv2_100.ra_in1k"
 
     def __init__(self, in_channels: int = 3) -> None:
