@@ -117,7 +117,8 @@ def test_what_does_not_fit_is_said(scenes, keys, message):
 
 def test_a_model_is_judged_on_its_own_fold(scenes, tmp_path, capsys):
     """The recipe in the model says which; wherever the same data lie."""
-    light = ["--backbone", "tiny", "--device", "cpu", "--workers", "0", "--epochs", "1"]
+    light = ["--backbone", "tiny", "--backbone-weights", "null", "--head", "auto"]
+    light += ["--device", "cpu", "--workers", "0", "--epochs", "1", "--augment.crop", "[40, 48]"]
     run = str(tmp_path / "run")
     main(["train", "--data", str(scenes), "--out", run, *light, "--quiet", "--data.folds", "3",
           "--data.fold", "2"])  # fmt: skip
