@@ -86,6 +86,14 @@ def test_bench_of_blocks_is_written(tmp_path, capsys):
     assert (tmp_path / "timings" / "block.png").stat().st_size > 10_000
 
 
+def test_bench_leaves_out_what_took_too_long(capsys):
+    options = ["--sizes", "16,32", "--channels", "4", "--repeats", "1", "--limit", "0"]
+    main(["bench", *options])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:2] == ["16", "linear"] for line in lines)
+    assert not any(line.split()[:1] == ["32"] for line in lines)
+
+
 def test_bench_of_a_step(capsys):
     options = ["--sizes", "32", "--head", "pointwise", "--repeats", "1", "--json"]
     main(["bench", "--what", "step", *options])

@@ -112,7 +112,7 @@ def _machine(place: torch.device) -> str:
 
 def _table(rows: list[Measurement], best: str) -> Iterator[list[str]]:
     """Rows of a table: size, contender, two times, memory, how much faster the best is."""
-    ours = next(row for row in rows if row.contender == best)
+    ours = next((row for row in rows if row.contender == best), None)  # None: left out
     for row in rows:
         memory = "n/a" if row.both_memory is None else in_words(row.both_memory)
         times = [row.forward, row.both]
@@ -121,7 +121,7 @@ def _table(rows: list[Measurement], best: str) -> Iterator[list[str]]:
             for one in times
         ]
         faster = ""
-        if row is not ours and not math.isnan(row.forward):
+        if ours is not None and row is not ours and not math.isnan(row.forward + ours.forward):
             faster = f"{row.forward / ours.forward:.1f} x / {row.both / ours.both:.1f} x"
         yield [str(row.size), row.contender, *cells, memory, faster]
 
