@@ -197,3 +197,15 @@ def test_no_maps_where_there_are_none(name):
 def test_bad_options(name, option, value):
     with pytest.raises(UserError, match=rf"{option}: .*; give a (list of )?whole numbers? from 1 "):
         make(name, **{option: value})
+
+
+def test_occlusion_takes_sources_from_ccnet_not_targets():
+    """`target_context` gives neurons that are nobody's context one of their own."""
+    block, x = make("ccnet").double(), random_map(4, 5)
+    counts = torch.ones(2, 20, dtype=torch.bool)
+    counts[:, 7] = False
+    found = block.target_context(x, None, counts)
+    rows = block.coefficient_rows(x, None, torch.arange(20), counts)
+    assert (rows[..., 7] == 0).all()
+    torch.testing.assert_close(found, rows @ block.values(x))
+    assert (found[:, 7].abs() > 1e-3).any()

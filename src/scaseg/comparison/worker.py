@@ -37,6 +37,8 @@ from scaseg.io.model_folder import MODEL
 from scaseg.io.table import Row
 from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
+from scaseg.nn.context import Context
+from scaseg.nn.contexts.baselines import NoContext
 from scaseg.system import MemoryPeak
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
@@ -88,7 +90,8 @@ def evaluate_model(model: Segmenter, run: RunConfig, split: str | None) -> Row:
 def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> Row:
     """Measure the maps of a model on a few images, evenly spread; None where it has no maps."""
     measured: Row = dict.fromkeys((*SELECTIVITY, *OCCLUSION))
-    if model.config.context == "none":
+    context = model.context
+    if isinstance(context, NoContext) or not (isinstance(context, Context) and context.has_maps):
         return measured
     count = min(IMAGES, len(dataset))
     chosen = [index * len(dataset) // count for index in range(count)]

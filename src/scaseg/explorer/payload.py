@@ -100,7 +100,7 @@ def model_payload(
     rows, columns = features.grid.map_size
     payload |= {"grid": _grid(features.grid), "neurons": encode(classes)}
     context = features.context
-    if type(context).coefficient_rows is Context.coefficient_rows:
+    if not context.has_maps:
         return payload  # it is no weighted mean: there are no maps
     is_matrix = type(context).map_factors is Context.map_factors
     if is_matrix and rows * columns > MOST_COEFFICIENTS:

@@ -96,6 +96,11 @@ class Context(nn.Module, ABC):
             "use sca, or another context that has",
         )
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether it is a weighted mean, with coefficients to show."""
+        return type(self).coefficient_rows is not Context.coefficient_rows
+
     def map_factors(self, x: Tensor) -> MapFactors:
         """Return what the coefficients of all neurons of a map x (1, C, H, W) follow from.
 

@@ -58,6 +58,6 @@ def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> C
         receptive_field=block.receptive_field,
         input_dependent=block.input_dependent,
         neuron_selective=block.neuron_selective,
-        has_maps=kind.coefficient_rows is not Context.coefficient_rows,
+        has_maps=block.has_maps,
         reference=block.reference,
     )

@@ -68,11 +68,11 @@ class CcnetContext(Context):
 
     def gather(self, x: Tensor, source_mask: Tensor | None) -> tuple[Tensor, list[Cross]]:
         """Return what the last round gathered, (B, C, H, W), and the cross of each round."""
-        gathered = asking = x = keep_counted(x, source_mask)
+        gathered = asking = x
         crosses: list[Cross] = []
         for _ in range(self.rounds):
             cross = attend(self.query(asking), self.key(asking), real_map(x, None, source_mask))
-            gathered = keep_counted(cross.gather(gathered), source_mask)
+            gathered = cross.gather(keep_counted(gathered, source_mask))
             asking = x + gathered
             crosses.append(cross)
         return gathered, crosses
