@@ -14,6 +14,7 @@ def test_the_list():
         "aggregate",
         "choose_backend",
         "create_model",
+        "add_context",
         "load_model",
         "Segmenter",
         "Segmentation",

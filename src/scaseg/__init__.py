@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scaseg.models.build import load_model as load_model
     from scaseg.models.segmenter import Segmenter as Segmenter
     from scaseg.nn.aggregation import ContextAggregation as ContextAggregation
+    from scaseg.nn.own import add_context as add_context
     from scaseg.nn.predictor import DependencyPredictor as DependencyPredictor
     from scaseg.nn.selective_context import SelectiveContext as SelectiveContext
     from scaseg.ops.dispatch import aggregate as aggregate
@@ -43,6 +44,7 @@ _HOME = {
     "SelectiveContext": "scaseg.nn.selective_context",
     "UserError": "scaseg.errors",
     "WorkError": "scaseg.errors",
+    "add_context": "scaseg.nn.own",
     "aggregate": "scaseg.ops.dispatch",
     "choose_backend": "scaseg.ops.dispatch",
     "compare": "scaseg.comparison.compare",
@@ -69,6 +71,7 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "choose_backend",
     "create_model",
     "load_model",
+    "add_context",
     "Segmenter",
     "Segmentation",
     "train",

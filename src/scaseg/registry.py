@@ -6,12 +6,14 @@ is first asked for, so listing names costs nothing.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from scaseg.errors import UserError
+from scaseg.errors import UserError, one_line
 
 
 class Registry(Mapping[str, Any]):
@@ -33,9 +35,37 @@ class Registry(Mapping[str, Any]):
 
     def choose(self, name: str) -> Any:
         """Return what `name` stands for; UserError lists the choices."""
-        if name not in self._homes:
-            raise UserError.choice(self.kind, name, self)
-        return self[name]
+        if name in self._homes:
+            return self[name]
+        if ":" in name:
+            remedy = f"if you trust it, --with-context {name} or scaseg.add_context lets it in"
+            raise UserError(self.kind, f"{name!r} is code outside of scaseg", remedy)
+        raise UserError.choice(self.kind, name, self)
+
+    def add(self, path: str) -> None:
+        """Let in what an import path names, under that path, for this process."""
+        self._homes[path] = path
+
+
+def load_path(place: str, path: str) -> Any:
+    """Import what "package.module:name" names; UserError names the place that it was given at.
+
+    Modules beside the working folder are found too, after those that are installed. This runs
+    code: such a path may only come from an option, a recipe or a caller, never from a model.
+    """
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise UserError(place, repr(path), "give package.module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # whatever the user's module raises
+        detail = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(place, f"{path} cannot be imported ({detail})", "check the path") from error
+    return found
 
 
 BACKBONES = Registry(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from scaseg.cli.options import let_in_contexts
 from scaseg.cli.parser import Parser
 from scaseg.cli.settings import check_keys, split_keys
 from scaseg.errors import LONGEST_REMEDY, UserError, WorkError, one_line
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if keys:
             check_keys(keys, getattr(options, "reads_keys", ()))
         options.config_keys = keys
+        let_in_contexts(options)
         options.run(options)
     except UserError as error:
         fail(2, error)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from scaseg.cli.options import add_with_context
 from scaseg.cli.parser import Parser, whole
 from scaseg.errors import UserError, located
 
@@ -37,6 +38,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--sides", type=_sides, default="32,64", metavar="N,N,...", help=about)
     about = "for contexts with a channel for each class (default: %(default)s)"
     option("--classes", type=whole(1, 2**14), default=59, metavar="N", help=about)
+    add_with_context(parser)
     option("--json", action="store_true", help="print JSON and nothing else")
     parser.set_defaults(run=_contexts)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.options import add_max_pixels, find, load
+from scaseg.cli.options import add_max_pixels, add_with_context, find, load
 from scaseg.cli.parser import Parser, whole
 from scaseg.errors import UserError
 from scaseg.io.model_folder import USUAL
@@ -41,6 +41,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         metavar="MODEL",
         help=f"run folders, others by save_pretrained, or {USUAL}: built in, and the default",
     )
+    add_with_context(parser)
     add_max_pixels(parser)
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="print the address alone, no progress")

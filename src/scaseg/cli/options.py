@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from scaseg.cli.parser import Parser, positive
 from scaseg.errors import UserError, as_options, located
 from scaseg.io.model_folder import USUAL, find_model
+from scaseg.registry import CONTEXTS
 from scaseg.system import DEVICES, PRECISIONS, choose_device
 
 if TYPE_CHECKING:
@@ -47,6 +49,37 @@ def add_max_pixels(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_with_context(parser: argparse._ActionsContainer) -> None:
+    """--with-context, which `let_in_contexts` obeys."""
+    parser.add_argument(
+        "--with-context",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="let in a context of your own, which a model or a run folder names; this imports it",
+    )
+
+
+def let_in_contexts(options: argparse.Namespace) -> None:
+    """Import the contexts of the user's own that were typed, and no others."""
+    typed = [("--with-context", path) for path in getattr(options, "with_context", ())]
+    named = [("--context", getattr(options, "context", None))]
+    named += [("--model.context", options.config_keys.get("model.context"))]
+    for text in getattr(options, "contexts", ()):  # my.module:Class:option=value,sca
+        parts = [one.strip().split(":") for one in text.split(",")]
+        named += [("--contexts", ":".join(part[:2])) for part in parts]
+    for option, path in named:
+        if path is None or not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", path):
+            continue
+        if path.partition(":")[0] not in CONTEXTS:
+            typed.append((option, path))
+    for option, path in typed:
+        from scaseg.nn.own import add_context
+
+        with located(option):
+            add_context(path)
+
+
 def add_model(parser: argparse._ActionsContainer) -> None:
     """--model, for commands that need no model of the user's own."""
     parser.add_argument(
@@ -54,6 +87,7 @@ def add_model(parser: argparse._ActionsContainer) -> None:
         metavar="MODEL",
         help=f"a run folder, one by save_pretrained, or {USUAL}: built in, and the default",
     )
+    add_with_context(parser)
 
 
 def add_windows(group: argparse._ArgumentGroup) -> None:

@@ -88,7 +88,7 @@ def _predict(options: argparse.Namespace) -> None:
 
     arguments = vars(options).copy()
     quiet = arguments.pop("quiet")
-    for name in ("run", "config_keys"):
+    for name in ("run", "config_keys", "with_context"):
         arguments.pop(name, None)
     with progress_bar("predicting", shown=not quiet) as progress:
         tally = predict_folder(

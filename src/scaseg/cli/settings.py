@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.options import MACHINE_KEYS, add_machine, add_max_pixels
+from scaseg.cli.options import MACHINE_KEYS, add_machine, add_max_pixels, add_with_context
 from scaseg.cli.parser import Parser
 from scaseg.config.keys import SECTIONS, is_read, require_read
 from scaseg.errors import UserError, nearest
@@ -30,7 +30,7 @@ COMMON = {
         *("model.backbone_weights", "WHAT"),
         "imagenet, a safetensors file, or a model: a run folder; null: random weights (outdoor)",
     ),
-    "context": ("model.context", "NAME", f"{', '.join(CONTEXTS)} (sca)"),
+    "context": ("model.context", "NAME", f"{', '.join(CONTEXTS)}, or MODULE:CLASS (sca)"),
     "head": ("model.head", "NAME", f"{', '.join(HEADS)} auto: the backbone's usual one (light)"),
     "on_nan": ("training.on_nan", "WHAT", "at a loss that is not finite: stop, or skip:N (stop)"),
 }
@@ -46,6 +46,7 @@ def add_settings(parser: Parser) -> None:
     group = parser.add_argument_group("settings that change most often")
     for name, (_, metavar, about) in COMMON.items():
         group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+    add_with_context(group)
     add_max_pixels(group)
     add_machine(parser)
     parser.set_defaults(reads_keys=SECTIONS)

@@ -57,12 +57,14 @@ class Job(NamedTuple):
 
 
 def parse_variant(text: str) -> Variant:
-    """Read NAME or NAME:option=value:option=value.
+    """Read NAME or NAME:option=value:option=value; a context of one's own is MODULE:CLASS.
 
     >>> parse_variant("sca:pair_channels=4")
     Variant(context='sca', options={'pair_channels': 4})
     """
     context, *settings = text.split(":")
+    if context not in CONTEXTS and settings and "=" not in settings[0]:
+        context = f"{context}:{settings.pop(0)}"
     if context not in CONTEXTS:
         raise UserError.choice("--contexts", context, CONTEXTS)
     options = {}

@@ -39,6 +39,7 @@ from scaseg.models.build import load_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
+from scaseg.nn.own import add_context
 from scaseg.system import MemoryPeak
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
@@ -109,6 +110,8 @@ def main() -> None:
     task = _read_task()
     threading.Thread(target=_end_with_the_queue, daemon=True).start()
     try:
+        if ":" in (context := task["run"]["model"]["context"]):
+            add_context(context)  # the queue's process was asked for it
         place = Path(task["place"])
         row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
         row = {**task["facts"], **row, "side_by_side": task["side_by_side"]}

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import os
 import random as python_random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ from numpy.random import Generator
 
 from scaseg.data.sample import Sample
 from scaseg.errors import UserError, one_line
+from scaseg.registry import load_path
 
 KEY = "augment.transform"
 
@@ -82,23 +80,14 @@ class Custom:
 def load_transform(path: str) -> Callable[..., Any]:
     """Import what "package.module:name" names: the transform itself, or a function that makes it.
 
-    A function (or class) without parameters is called, and returns the transform. Modules beside
-    the working folder are found too, after those that are installed. This runs code: such a path
-    may only come from a recipe or an option that the user gives, never from a model.
+    A function (or class) without parameters is called, and returns the transform. See `load_path`.
     """
-    module, _, name = path.partition(":")
-    if not module or not name:
-        raise UserError(KEY, repr(path), "give package.module:name")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    found = load_path(KEY, path)
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
         is_maker = inspect.isfunction(found) or inspect.isclass(found)
         if is_maker and not inspect.signature(found).parameters:
             found = found()
-    except Exception as error:  # whatever the user's module raises
+    except Exception as error:  # whatever the user's code raises
         detail = one_line(f"{type(error).__name__}: {error}")
         raise UserError(KEY, f"{path} cannot be imported ({detail})", "check the path") from error
     if not callable(found):

@@ -1,0 +1,27 @@
+"""Contexts of the user's own, by import path."""
+
+from __future__ import annotations
+
+from inspect import isabstract, isclass, signature
+
+from scaseg.errors import UserError
+from scaseg.nn.context import Context
+from scaseg.registry import CONTEXTS, load_path
+
+
+def add_context(path: str) -> type[Context]:
+    """Let in a context of your own: "package.module:Class", a subclass of `Context`.
+
+    From then on the path is a name like "sca", in this process: for `create_model`, `train`,
+    `compare`, and for `load_model` where a saved model names it. This imports the module, so it is
+    never done for a path that a file names; whoever loads such a model has to ask for it.
+    """
+    found = load_path("", path)
+    if not isclass(found) or not issubclass(found, Context) or isabstract(found):
+        fits = "give a subclass of scaseg.nn.context.Context that has target_context"
+        raise UserError("", f"{path} is no context", fits)
+    if list(signature(found).parameters)[:2] != ["in_channels", "out_channels"]:
+        problem = f"{path} has other parameters than (in_channels, out_channels=None, *, ...)"
+        raise UserError("", problem, "begin with these two; options follow")
+    CONTEXTS.add(path)
+    return found

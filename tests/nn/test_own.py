@@ -1,0 +1,102 @@
+"""Contexts from outside of the package: the example of the docs, on the command line too."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import scaseg
+from scaseg.cli import main
+from scaseg.errors import UserError
+from scaseg.registry import CONTEXTS
+from tests.scenes import SMALL, write_scenes
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_context.md"
+ROWS = "my_contexts:RowContext"
+OTHERS = """
+imported = True
+class Wrong:
+    pass
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """my_contexts.py of the page in the working folder, known to nobody."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(CONTEXTS, "_homes", dict(CONTEXTS._homes))
+    code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    (tmp_path / "my_contexts.py").write_text(code + OTHERS)
+    yield
+    sys.modules.pop("my_contexts", None)
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_the_example_is_a_context(module):
+    block = scaseg.add_context(ROWS)(6).double()
+    x = torch.randn(2, 6, 4, 5, dtype=torch.float64)
+    mean = block.context(x).mean(3, keepdim=True)
+    torch.testing.assert_close(block(x), block.identity(x) + mean)
+    shown = block.dependency_map(x, 1, 2)
+    torch.testing.assert_close(shown[:, 1], torch.full((2, 5), 0.2, dtype=torch.float64))
+    padded = torch.nn.functional.pad(x, (0, 3, 0, 2), value=torch.nan)
+    mask = torch.zeros(2, 6, 8, dtype=torch.bool)
+    mask[:, :4, :5] = True
+    torch.testing.assert_close(block(padded, mask=mask)[..., :4, :5], block(x))
+
+
+def test_a_model_does_not_bring_its_code(module, tmp_path, capsys):
+    scaseg.add_context(ROWS)
+    made = scaseg.create_model("tiny", ROWS, "pointwise", classes=2, share_features=True)
+    made.save_pretrained(tmp_path / "model")
+    CONTEXTS._homes.pop(ROWS)
+    del sys.modules["my_contexts"]
+    with pytest.raises(UserError, match=r"config.json: context: 'my_contexts:RowContext' is code"):
+        scaseg.load_model(tmp_path / "model")
+    scenes = write_scenes(tmp_path / "scenes", 4, size=(24, 32))
+    command = ["evaluate", "--data", str(scenes), "--model", "model", "--device", "cpu"]
+    assert f"if you trust it, --with-context {ROWS} or " in refused(capsys, *command)
+    (tmp_path / "mine.yaml").write_text(f"model: {{context: '{ROWS}'}}")
+    recipe = ["train", "mine.yaml", "--data", str(scenes), "--out", "run"]
+    assert "model.context: " in refused(capsys, *recipe)
+    assert "my_contexts" not in sys.modules
+    main(["predict", "scenes/images", "--model", "model", "--out", "out", "--with-context", ROWS])
+    assert "my_contexts" in sys.modules
+    x = torch.randn(1, 3, 24, 32)
+    assert torch.equal(scaseg.load_model("model")(x), made.eval()(x))
+
+
+def test_a_comparison_takes_one_by_its_path(module, tmp_path, capsys):
+    scenes = write_scenes(tmp_path / "scenes", 8, size=(24, 32))
+    common = ["--data", str(scenes), *SMALL, "--device", "cpu", "--workers", "0", "--epochs", "1"]
+    variant = f"{ROWS}:share_features=true"
+    main(["compare", *common, "--contexts", variant, "--seeds", "1", "--out", "out", "--quiet"])
+    table = capsys.readouterr().out
+    assert f"| {variant} |" in table
+    assert "| context | entropy of a map |" in table
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module:Rows", r"cannot be imported \(ModuleNotFoundError"),
+        ("my_contexts:Columns", r"cannot be imported \(AttributeError"),
+        ("my_contexts:Wrong", "my_contexts:Wrong is no context; give a subclass of scaseg.nn"),
+        ("my_contexts:Context", "my_contexts:Context is no context; give a subclass"),
+        ("my_contexts", "'my_contexts'; give package.module:name"),
+    ],
+)
+def test_paths_that_name_none(path, message, module, capsys):
+    with pytest.raises(UserError, match=message):
+        scaseg.add_context(path)
+    error = refused(capsys, "contexts", "--with-context", path)
+    assert error.startswith("error: --with-context: ")
+    assert error.count("\n") == 1
