@@ -83,6 +83,17 @@ def test_disk_is_read_once_by_all_runs(root, tmp_path):
         assert_same(second[index], FolderDataset(root)[index])
 
 
+def test_labels_are_kept_in_8_bits_where_these_are_enough(root, tmp_path):
+    disk(root, tmp_path)[0]
+    (path,) = (tmp_path / "cache").glob("*.labels.npy")
+    assert np.load(path).dtype == np.uint8
+    (tmp_path / "cache").rename(tmp_path / "old")
+    kept = disk(root, tmp_path, label_map={1: 300})
+    for sample in (kept[0], kept[0], ram(root, tmp_path, label_map={1: 300})[0]):
+        assert sample.labels.max() == 300
+        assert sample.labels.dtype == np.int32
+
+
 @both
 def test_what_a_transform_writes_is_not_kept(root, tmp_path, cache):
     kept, expected = cache(root, tmp_path), FolderDataset(root)[0]
@@ -163,7 +174,7 @@ def test_a_failed_write_leaves_nothing(root, tmp_path, monkeypatch):
 
 
 def test_too_little_memory_is_refused_before_reading(root):
-    needed = 7 * 9 * (6 + 7 + 8)
+    needed = 4 * 9 * (6 + 7 + 8)
     assert len(RamCache(FolderDataset(root), room=2 * needed)) == 3
     with pytest.raises(ValueError, match=r"data.cache: ram: .* are free; use disk or none"):
         RamCache(Untouchable(root), room=needed)

@@ -39,8 +39,8 @@ class RamCache:
 
     def __init__(self, dataset: SegmentationDataset, *, room: int | None = None) -> None:
         self.dataset = dataset
-        # from the sizes of up to 64 images: 3 bytes of colour (or its bands), 4 of label a pixel
-        depth = 4 + (dataset.bands or 3) * (1 if dataset.dtype in (None, "uint8") else 4)
+        # from the sizes of up to 64 images: 3 bytes of colour (or its bands), 1 of label a pixel
+        depth = 1 + (dataset.bands or 3) * (1 if dataset.dtype in (None, "uint8") else 4)
         chosen = range(0, len(dataset), max(1, len(dataset) // 64))
         pixels = sum(math.prod(dataset.size(index)) for index in chosen)
         needed = depth * pixels / max(1, len(chosen)) * len(dataset)
@@ -49,7 +49,8 @@ class RamCache:
             what = f"ram: the decoded images take about {need} GiB and {free} GiB are free"
             raise UserError("data.cache", what, "use disk or none")
         with ThreadPoolExecutor(dataset.threads or 4) as pool:
-            self.samples = list(pool.map(dataset.__getitem__, range(len(dataset))))
+            samples = pool.map(dataset.__getitem__, range(len(dataset)))
+            self.samples = [(one.image, _short(one.labels), one.name) for one in samples]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -58,8 +59,8 @@ class RamCache:
         return range(len(self))
 
     def __getitem__(self, index: int) -> Sample:
-        kept = self.samples[index]
-        return Sample(kept.image.copy(), kept.labels.copy(), kept.name)  # a transform may write
+        image, labels, name = self.samples[index]
+        return Sample(image.copy(), labels.astype(np.int32), name)  # a transform may write
 
 
 class DiskCache:
@@ -85,15 +86,20 @@ class DiskCache:
         try:
             # mapped copy-on-write: a transform that writes must not write into the cache
             image, labels = (open_memmap(path, mode="c") for path in paths)
-            return Sample(image, labels, self.dataset.names[index])
+            return Sample(image, labels.astype(np.int32), self.dataset.names[index])
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
-            arrays: list[NDArray[np.generic]] = [sample.image, sample.labels]
+            arrays: list[NDArray[np.generic]] = [sample.image, _short(sample.labels)]
             for path, array in zip(paths, arrays, strict=True):
                 # whole or not at all: several processes may write it at once
                 with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
                     np.save(file, array)
             return sample
+
+
+def _short(labels: NDArray[np.int32]) -> NDArray[np.integer]:
+    """Labels in as few bytes as they need."""
+    return labels.astype(np.uint8 if labels.size and labels.max() <= IGNORE else np.uint16)
 
 
 Samples = SegmentationDataset | RamCache | DiskCache

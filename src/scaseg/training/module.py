@@ -134,13 +134,9 @@ class SegmentationModule(LightningModule):
         np.random.seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
-        sizes = batch.sizes if padded else None
         # norms learn in the forward pass; a batch that is skipped must not leave a trace
         buffers = [one.clone() for one in self.model.buffers()] if self.config.most_skips else []
-        images = batch.images.contiguous(memory_format=self._layout)
-        images = normalize(images, self.mean, self.std)
-        loss = self._training_loss(batch._replace(images=images, labels=batch.labels.long()), sizes)
+        loss = self.batch_loss(batch)
         self._batches_in_step += 1
         # skipped by all processes where the loss of one is not finite
         is_nan = not math.isfinite(float(loss.detach()))
@@ -155,6 +151,15 @@ class SegmentationModule(LightningModule):
             loss = 0 * torch.stack(moved).sum()
         self.log("train/loss", loss, batch_size=len(batch.names))
         return loss
+
+    def batch_loss(self, batch: Batch) -> Tensor:
+        """The loss of a batch as the loader gives it, on this module's device."""
+        is_padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
+        images = batch.images.contiguous(memory_format=self._layout)
+        batch = batch._replace(
+            images=normalize(images, self.mean, self.std), labels=batch.labels.long()
+        )
+        return self._training_loss(batch, batch.sizes if is_padded else None)
 
     def _training_loss(self, batch: Batch, sizes: Tensor | None) -> Tensor:
         """The loss of the network's scores, and the shares of those of auxiliary classifiers.
