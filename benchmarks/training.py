@@ -33,6 +33,7 @@ from scaseg.data.sample import Batch, collate
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.inference.preprocessing import Preprocessed
+from scaseg.models.folding import fold_batch_norms
 from scaseg.system import PRECISIONS, autocast
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
@@ -211,7 +212,10 @@ def predict(photos: Path, folder: Path) -> None:
     """The built-in model over all photographs, and its network alone over the same tensors."""
     paths = sorted((photos / "images").iterdir())[: 400 if CUDA else 12]
     for precision in PRECISIONS if CUDA else ("32",):
-        model = scaseg.load_model("outdoor").to(DEVICE)
+        model = scaseg.load_model("outdoor")
+        if not CUDA:  # as predict does
+            fold_batch_norms(model)
+        model.to(DEVICE)
         images = [torch.from_numpy(np.array(Image.open(path).convert("RGB"))) for path in paths]
         seen = [Preprocessed(model, one.permute(2, 0, 1).to(DEVICE)).whole() for one in images]
 

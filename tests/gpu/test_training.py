@@ -33,7 +33,7 @@ def scenes(tmp_path_factory):
     return write_scenes(tmp_path_factory.mktemp("scenes"), 22, size=(32, 40))  # 12 to train on
 
 
-@pytest.mark.parametrize("precision", ["32", "bf16", "16"])
+@pytest.mark.parametrize("precision", ["32", "bf16", "16", "auto"])
 def test_told_to_end_and_continued(scenes, tmp_path, monkeypatch, precision):
     run = settings(scenes, machine__precision=precision)
     whole = train(run, tmp_path / "whole", quiet=True)

@@ -175,13 +175,15 @@ def _segmentation(
 ) -> Segmentation:
     classes = model.config.classes
     height, width = image.pixels.shape[:2]
-    labels = np.empty((height, width), np.uint8 if len(classes) <= 256 else np.uint16)
+    is_short = len(classes) <= 256
+    labels = np.empty((height, width), np.uint8 if is_short else np.uint16)
     kept = np.empty((len(classes), height, width), np.float32) if keep_scores else None
     opened = open_scores(image.key, (height, width)) if open_scores else nullcontext()
     with opened as write:
         for rows, found in mean_rows(maps, height, max(1, MOST_HELD // (len(classes) * width))):
             # not argmax, which takes seven times as long on a CPU
-            labels[rows] = found.max(0).indices.to(torch.int32).cpu().numpy()
+            largest = found.max(0).indices.to(torch.uint8 if is_short else torch.int32)
+            labels[rows] = largest.cpu().numpy()
             if kept is not None:
                 kept[:, rows] = found.cpu().numpy()
             if write is not None:
