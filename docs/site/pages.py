@@ -26,7 +26,7 @@ CARD = ROOT / "src" / "scaseg" / "builtin" / "outdoor" / "README.md"
 TAKEN = {CARD: DOCS / "builtin_model.md"}
 # files of the repository that the site has under another name
 ELSEWHERE = {OPS: DOCS / "mathematics.md", ROOT / "README.md": DOCS / "index.md", **TAKEN}
-ASSETS = {".png", ".svg", ".csv", ".json", ".yaml", ".css", ".js"}
+ASSETS = {".jpg", ".png", ".svg", ".csv", ".json", ".yaml", ".css", ".js"}
 LINK = re.compile(
     r"(?P<code>^```.*?^```|`[^`\n]+`(?!\]))|(!?)\[([^\]\n]*)\]\(([^)\s]+)\)", re.S | re.M
 )
