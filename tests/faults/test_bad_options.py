@@ -304,7 +304,7 @@ BAD = cases(
     prepared("data/JPEGImages: no such folder; give VOC2012", "voc", "data"),
     prepared("has no split 'train'; there are none", "cityscapes", "data"),
     prepared("has no split 'train'; there are none", "ade20k", "data"),
-    prepared("images: no pair of endings explains", "suffix", "data", "--label-suffix", "_m.png"),
+    prepared("no pair of endings explains", "suffix", "data/images"),
     prepared("--label-suffix: not an option of this", "voc", "data", "--label-suffix", "_m.png"),
     prepared("nowhere: no such file; check", "colors", "data", "--classes-file", "nowhere"),
     prepared("/dev/zero: is a device", "colors", "data", "--classes-file", "/dev/zero"),
