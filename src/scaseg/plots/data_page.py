@@ -129,15 +129,18 @@ def dataset_page(
     """Return the page of a training's images, from up to SAMPLED of them, evenly spaced."""
     count = min(SAMPLED, len(dataset))
 
-    def read(number: int) -> tuple[Mapping[int, int], Example]:
-        sample = dataset[number * len(dataset) // count]
+    def read(number: int) -> tuple[Mapping[int, int], Example | None]:
+        try:
+            sample = dataset[number * len(dataset) // count]
+        except UserError:
+            return {}, None  # training says so when it meets it; a page need not stop it
         example = Example(picture(sample.image), sample.labels, sample.name)
         return LabelStatistics.of(sample.labels).pixels, _shrunk(example)
 
     pixels, examples = zip(*in_parallel(read, range(count)), strict=True)
 
-    def example(at: int) -> Example:
-        found: Example = examples[at]
+    def example(at: int) -> Example | None:
+        found: Example | None = examples[at]
         return found
 
     sections = _by_class(classes, pixels, example, per_class)

@@ -129,9 +129,10 @@ def _files(root: Path) -> list[Path]:
 
 
 def _required(root: Path) -> list[Path]:
-    found = _files(root)
-    if not found:
-        raise UserError(shown(root / "annotations.xml"), "no such file", REMEDY)
+    named = root / "annotations.xml"  # whatever is in it: reading it says what is wrong
+    found = _files(root) or [named]
+    if not found[0].is_file():
+        raise UserError(shown(named), "no such file", REMEDY)
     return found
 
 

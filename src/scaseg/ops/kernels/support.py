@@ -48,9 +48,12 @@ def check_differentiated_once() -> None:
         raise UserError("backend", problem, 'use "linear"')
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing(device: str) -> str | None:
     return _look(device, os.environ.get("TRITON_INTERPRET") == "1")
+
+
+# All that torch.compiler.assume_constant_result does, which imports the compiler: two seconds
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache
