@@ -73,8 +73,8 @@ class UserError(_PlacedError, ValueError):
         """
         names = [str(choice) for choice in choices]
         near = nearest(str(value), names)
-        guess = f"did you mean {near}? " if near else ""
-        return cls(place, f"{value!r}", f"{guess}give one of {', '.join(names)}")
+        guess = f"did you mean {_visible(near)}? " if near else ""
+        return cls(place, f"{value!r}", f"{guess}give one of {', '.join(map(_visible, names))}")
 
 
 class WorkError(_PlacedError, RuntimeError):
@@ -116,6 +116,11 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     if SYNONYMS.get(word.lower()) in words:
         return SYNONYMS[word.lower()]
     return next(iter(difflib.get_close_matches(word, words, n=1)), None)
+
+
+def _visible(name: str) -> str:
+    """Quote a name where its ends would not show: 'car '."""
+    return name if name and name == name.strip() else repr(name)
 
 
 def one_line(message: str, longest: int = LONGEST) -> str:

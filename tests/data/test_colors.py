@@ -233,15 +233,34 @@ def test_the_built_in_tables(tmp_path):
 
 def test_check_reads_colors_and_names_the_command(tmp_path, monkeypatch, capsys):
     """Until now: `a RGB label map`, once for each file, and no way on."""
-    camvid(tmp_path / "CamVid")
+    replicas.enlarge(camvid(tmp_path / "CamVid"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit, match="1"):  # the replica's photographs are tiny
-        main(["data", "check", "CamVid"])
+    main(["data", "check", "CamVid"])
     printed = capsys.readouterr().out
     assert "RGB label map" not in printed
     command = "scaseg data prepare colors CamVid CamVid_prepared"
     assert printed.endswith(f"{command}\n")
-    with pytest.raises(SystemExit, match="1"):
-        main(["data", "check", "CamVid", "--classes-file", "camvid11"])
+    main(["data", "check", "CamVid", "--classes-file", "camvid11"])
     assert capsys.readouterr().out.endswith(f"{command} \\\n    --classes-file camvid11\n")
+
+
+def test_a_command_that_would_fail_is_not_proposed(tmp_path, capsys):
+    """With the option that the errors name it is, and the folder that failed can be used again."""
+    root, out = camvid(tmp_path / "CamVid", TABLE.replace("Void,0, 0, 0\n", "")), tmp_path / "out"
+    replicas.enlarge(root)
+    command = ["data", "prepare", "colors", str(root), str(out)]
+    with pytest.raises(SystemExit, match="1"):
+        main(["data", "check", str(root)])
+    printed = capsys.readouterr().out
+    assert "data prepare" not in printed
+    assert printed.endswith("convert it.\n")
+    main(["data", "check", str(root), "--unknown-colors", "ignore"])
+    assert capsys.readouterr().out.endswith("--unknown-colors ignore\n")
+    with pytest.raises(SystemExit, match="1"):
+        main(command)
+    main([*command, "--unknown-colors", "ignore"])
+    assert len(FolderDataset(out, "train")) == 1
+    with pytest.raises(SystemExit, match="2"):  # now it has pairs
+        main([*command, "--unknown-colors", "nearest"])
+    assert f"out: holds colors prepared from {root}, with other" in capsys.readouterr().err

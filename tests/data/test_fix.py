@@ -6,6 +6,8 @@ from PIL import Image
 
 from scaseg.cli import main
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.fix import Repairs
+from scaseg.data.fix import fix as fix_data
 from scaseg.data.validation.check import check_data
 from tests.data.validation.test_check import label_map, photograph
 from tests.data.validation.test_check import root as root  # five pairs, three classes, two splits
@@ -98,14 +100,28 @@ def test_classes_are_merged_and_ignored_by_name(root, out, capsys):
     ("arguments", "message"),
     [
         (("--merge", "road"), "--merge: road; give NEW=A,B"),
-        (("--ignore", "raod"), "raod"),
-        (("--ignore", "sky,tree,road"), "all are ignored"),
-        (("--merge", "a=sky", "--ignore", "sky"), "sky is named twice"),
+        (("--ignore", "raod"), "error: --ignore: 'raod'; did you mean road?"),
+        (("--merge", "a=raod"), "error: --merge: 'raod'; did you mean road?"),
+        (("--ignore", "sky,tree,road"), "--ignore: all classes are ignored"),
+        (("--merge", "a=sky", "--ignore", "sky"), "--ignore: sky is named twice"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(root, out, capsys, arguments, message):
     assert message in refused(capsys, root, out, *arguments)
     assert not out.exists()
+
+
+def test_a_class_that_ends_in_a_blank_is_shown_and_can_be_named(root, out, capsys):
+    """Annotation tools write what was typed: Car and `car `."""
+    (root / "classes.txt").unlink()
+
+    class Typed(FolderDataset):
+        own_classes = classmethod(lambda cls, root: ("Car", "car ", "tree"))
+
+    with pytest.raises(ValueError, match=r"--ignore: 'car'; did you mean 'car '\? give one of"):
+        fix_data(Typed, root, out, Repairs(ignore=["car"]))
+    fix_data(Typed, root, out, Repairs(merge={"car": ["Car", "car "]}))
+    assert (out / "classes.txt").read_text().split() == ["car", "tree"]
 
 
 def test_only_the_repairs_that_are_named(root, out, capsys):
@@ -128,6 +144,8 @@ def test_values_that_are_no_class_are_not_dropped_silently(root, out, capsys):
 
 def test_the_destination_may_not_be_the_source_or_of_others(root, out, capsys):
     assert "lies inside the dataset" in refused(capsys, root, root / "fixed")
+    line = refused(capsys, root, root)
+    assert line == f"error: {root}: is the dataset itself; give another folder"
     fix(root, out, "--quiet")
     before = contents(out)
     fix(root, out, "--quiet")  # again: what is there is kept

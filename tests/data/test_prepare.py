@@ -129,7 +129,7 @@ def test_folders_of_others_are_refused(tmp_path, source):
     ours = tmp_path / "ours"
     with pytest.raises(ValueError, match="lies inside the dataset"):
         prepare(SiftFlow, source, source / "prepared")
-    with pytest.raises(ValueError, match="lies inside the dataset"):
+    with pytest.raises(ValueError, match="official: is the dataset itself; give another"):
         prepare(SiftFlow, source, tmp_path / "elsewhere" / ".." / "official")
     with pytest.raises(ValueError, match="nowhere: no such folder"):
         prepare(SiftFlow, tmp_path / "nowhere", ours)
@@ -149,10 +149,10 @@ def test_the_marker_names_whose_folder_it_is(tmp_path, source):
     ours = tmp_path / "ours"
     prepare(SiftFlow, source, ours)
     before = {name: (ours / name).read_bytes() for name in files(ours)}
-    with pytest.raises(ValueError, match=r"ours: holds SiftFlow prepared from .*official"):
+    with pytest.raises(ValueError, match=r"ours: holds sift_flow prepared from .*official"):
         prepare(SiftFlowGeo, source, ours)
     other = replicas.sift_flow(tmp_path / "copy")
-    with pytest.raises(ValueError, match=r"ours: holds SiftFlow prepared from .*official"):
+    with pytest.raises(ValueError, match=r"ours: holds sift_flow prepared from .*official"):
         prepare(SiftFlow, other, ours)
     assert {name: (ours / name).read_bytes() for name in files(ours)} == before
     for content in ("torn", json.dumps(["not", "ours"])):

@@ -52,8 +52,7 @@ def test_what_the_user_sees(tmp_path, monkeypatch, capsys):
     assert "train  2 images" in printed
     assert printed.endswith(
         "Recognized as sift_flow: Images/ and SemanticLabels/ of SIFT\n"
-        "Flow. To train on it:\n"
-        "scaseg data prepare sift_flow SiftFlow SiftFlow_prepared\n"
+        "Flow. Correct the errors before you convert it.\n"  # prepare would keep them
     )
     monkeypatch.chdir("SiftFlow")
     with pytest.raises(

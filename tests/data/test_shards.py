@@ -90,9 +90,12 @@ def test_shards_can_be_unpacked_and_are_recognized(scenes, shards, tmp_path, cap
     same(FolderDataset(tmp_path / "folder", "val"), FolderDataset(scenes, "val"))
     with pytest.raises(SystemExit, match="2"):
         main(["train", "--data", str(shards), "--out", str(tmp_path / "run")])
-    assert f"scaseg train --data.name shards --data {shards}" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(": give --data.name shards\n")
     with pytest.raises(SystemExit, match="2"):
         main(["data", "check", str(shards)])
+    assert f"error: {shards}: holds shards; check the folder that" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "check", str(shards), "--name", "shards"])
     assert "--name: shards; check the folder that they are written" in capsys.readouterr().err
 
 

@@ -48,9 +48,9 @@ def labels_with_a_result():
     ("labels elsewhere", (*IMAGES, "mixed"), FOREIGN, labels_with_a_result, 2, True),
     (
         "another photograph",
-        ("predict", "scene.bmp", "--model", "model", "--out", ".", "--overwrite"),
+        ("predict", "scene.bmp", "--model", "model", "--out", "own", "--overwrite"),
         FOREIGN,
-        lambda: (shutil.copy("photo.png", "scene.png"), shutil.copy("photo.png", "scene.bmp")),
+        lambda: (a_file("own/scene.png")(), photograph_called("scene.bmp")()),
     ),
     ("a model", (*PREDICT, "--out", "model", "--overwrite"), "--out: model: holds a model; give"),
     ("a run", (*PREDICT, "--out", "run"), "--out: run: holds a run; give a folder of its own: run"),

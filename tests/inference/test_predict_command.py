@@ -295,12 +295,37 @@ def test_a_pattern_does_not_find_its_own_results(photos, model):
     assert written(photos / "labels") == ["a/two.png"]
 
 
+def test_label_maps_beside_the_photographs_are_no_photographs(photos, model, tmp_path, capsys):
+    out = tmp_path / "out"
+    for name in ("one", "a/two", "a/b/three"):
+        Image.fromarray(picture(9, 9)).save(photos / f"{name}_mask.png")
+    for argument in (photos / "one.jpg", f"{photos}/*.jpg"):
+        said = refused(capsys, argument, "--overwrite", model=model, out=photos)
+        assert "is a dataset of photographs and label maps; give another folder" in said
+    predict(photos, model=model, out=out)
+    assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
+    assert (
+        f"{photos} is a dataset: the images NAME.jpg are predicted, the label maps "
+        "NAME_mask.png are not\n"
+    ) in capsys.readouterr().err
+    predict(photos / "one_mask.png", model=model, out=tmp_path / "named")  # as it is asked for
+    assert written(tmp_path / "named") == ["one_mask.png"]
+
+
+def test_results_do_not_go_among_the_photographs(photos, model, capsys):
+    said = refused(capsys, photos / "one.jpg", "--overwrite", model=model, out=photos)
+    assert f"--out: is the folder of the image {photos / 'one.jpg'} itself; give another" in said
+    said = refused(capsys, f"{photos}/*.jpg", "--overwrite", model=model, out=photos)
+    assert f"--out: {photos} holds all images that {photos}/*.jpg matches; give another" in said
+    assert not (photos / "one.png").exists()
+
+
 def test_a_photograph_is_never_replaced_by_its_labels(photos, model, capsys):
     before = (photos / "a" / "two.png").read_bytes()
     for argument in (photos / "a" / "two.png", f"{photos}/a/*.png"):
         for option in ("--overwrite", "--skip-existing"):
             said = refused(capsys, argument, option, model=model, out=photos / "a")
-            assert "would replace the image" in said or "matches no image" in said
+            assert "would replace the image" in said or "holds all images that" in said
     assert (photos / "a" / "two.png").read_bytes() == before
 
 

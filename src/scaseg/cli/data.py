@@ -142,9 +142,13 @@ def _check(options: argparse.Namespace) -> None:
         encoding = sys.stdout.encoding or "ascii"
         print_text(render(report, width=width, encoding=encoding, findings_only=options.quiet))
         for one in options.recognized:
-            lines = textwrap.wrap(f"Recognized as {one.name}: {one.found}. To train on it:", width)
+            # of several formats the errors may be those of reading it in none of them
+            is_stopped = report.errors and len(options.recognized) == 1
+            then = "Correct the errors before you convert it." if is_stopped else "To train on it:"
+            lines = textwrap.wrap(f"Recognized as {one.name}: {one.found}. {then}", width)
             command = f"{one.command} {as_typed(options)}".rstrip()
-            print_text("\n".join(["", *lines, format_command(command, width)]))
+            lines += [] if is_stopped else [format_command(command, width)]
+            print_text("\n".join(["", *lines]))
     if report.errors:
         sys.exit(1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, positive
-from scaseg.errors import UserError, as_options
+from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
 
 REPAIRS = {
@@ -64,7 +64,7 @@ def _fix(options: argparse.Namespace) -> None:
         chosen = dict.fromkeys(REPAIRS, True)
     repairs = Repairs(**chosen, merge=merge, ignore=_names(options.ignore or ""))
     dataset, settings = read_dataset(options)
-    with as_options(), progress_bar("fixing", shown=not options.quiet) as progress:
+    with progress_bar("fixing", shown=not options.quiet) as progress:
         fixed = fix(
             dataset,
             options.folder,
@@ -83,4 +83,4 @@ def _fix(options: argparse.Namespace) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple(name for name in text.split(",") if name.strip())  # a class may end in a blank

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from scaseg.data.datasets.endings import label_maps_beside
 from scaseg.data.datasets.layout import dataset_folders, subfolders
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS
@@ -25,6 +26,9 @@ def check_destination(option: str, folder: str | Path) -> None:
             raise UserError(folder, "holds a run", f"give a folder of its own: {folder}/results")
         if all(name.startswith(".") for name in names) or RECORD in names:
             return  # empty, or results of ours, each of which is marked
+        if label_maps_beside(sorted(names)):
+            problem = "is a dataset of photographs and label maps"
+            raise UserError(folder, problem, "give another folder")
         place = Path(os.path.abspath(folder))
         for root in (place, place.parent, place.parent.parent):
             photographs, labels = dataset_folders(subfolders(root))

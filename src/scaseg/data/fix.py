@@ -174,17 +174,20 @@ def _merge_classes(
     names = reading.dataset.classes
     names = tuple(f"class {label}" for label in range(max(found) + 1)) if names is None else names
     target = {name: name for name in names}
-    changes = [(name, into) for into, group in (repairs.merge or {}).items() for name in group]
-    changes += [(name, "") for name in repairs.ignore]
-    for name, into in changes:
+    wanted = [(name, into) for into, group in (repairs.merge or {}).items() for name in group]
+    changes: list[tuple[str, str]] = []
+    for given, into in (*wanted, *((name, "") for name in repairs.ignore)):
+        option = "--merge" if into else "--ignore"
+        name = given if given in target else given.strip()
         if name not in target:
-            raise UserError.choice("classes", name, names)
+            raise UserError.choice(option, name, names)
         if target[name] not in (name, into):
-            raise UserError("classes", f"{name} is named twice", "give each class one target")
+            raise UserError(option, f"{name} is named twice", "give each class one target")
         target[name] = into
+        changes.append((name, into))
     new = tuple(dict.fromkeys(into for into in target.values() if into))
     if not new:
-        raise UserError("classes", "all are ignored", "keep at least one")
+        raise UserError("--ignore", "all classes are ignored", "keep at least one")
     table = np.full(IGNORE + 1 if len(names) <= IGNORE else len(names), IGNORE, np.int32)
     for label, into in enumerate(target.values()):
         table[label] = new.index(into) if into else IGNORE

@@ -22,6 +22,7 @@ from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
 from scaseg.io.paths import on_disk, shown
 from scaseg.progress import Progress
+from scaseg.registry import DATASETS
 
 MARKER = ".scaseg-prepare.json"  # what the folder holds: the dataset, its source, its classes
 OURS = ("images", "labels", "classes.txt", "train.txt", "val.txt", "test.txt")
@@ -103,7 +104,9 @@ def open_splits(
 def require_outside(source: Path, destination: Path) -> None:
     """Raise a UserError if a dataset would be written into its own source."""
     if destination.resolve().is_relative_to(source.resolve()):
-        raise UserError(destination, f"lies inside the dataset {source}", "give another folder")
+        inside = destination.resolve() != source.resolve()
+        problem = f"lies inside the dataset {source}" if inside else "is the dataset itself"
+        raise UserError(destination, problem, "give another folder")
 
 
 def write_folder(
@@ -165,28 +168,41 @@ def write_folder(
 
 
 def _claim(destination: Path, mine: dict[str, Any]) -> None:
-    """Mark the destination as this dataset's; UserError if it holds something else."""
+    """Mark the destination as this dataset's; UserError if it holds something else.
+
+    One that was marked, but got no pair yet, is free: every label map was refused.
+    """
     marker = destination / MARKER
     if destination.exists() and not destination.is_dir():
         raise UserError(destination, "is a file", "give a folder")
     if marker.is_file():
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
-            what = f"holds {found['dataset']} prepared from {found['source']}"
+            what = f"holds {_format(found['dataset'])} prepared from {found['source']}"
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UserError.cannot_be("read", marker, error, "give a new folder") from error
-        if found != mine:
-            raise UserError(
-                destination,
-                f"{what}, with other options or by another version",
-                "give a new folder",
-            )
+        if found == mine:
+            return
+        if any(_has_files(destination / name) for name in OURS):
+            problem = f"{what}, with other options or by another version"
+            raise UserError(destination, problem, "give a new folder")
+        write_json(marker, mine)
         return
     if taken := [name for name in OURS if (destination / name).exists()]:
         what = f"has {', '.join(taken)} that were not prepared here"
         raise UserError(destination, what, "give a new folder")
     destination.mkdir(parents=True, exist_ok=True)
     write_json(marker, mine)
+
+
+def _has_files(path: Path) -> bool:
+    """Whether something is a file, or a folder with files at any depth."""
+    return path.is_file() or any(files for _, _, files in os.walk(path))
+
+
+def _format(dataset: str) -> str:
+    """The name of a format by the name of its class, as markers have it."""
+    return next((name for name, one in DATASETS.items() if one.__name__ == dataset), dataset)
 
 
 def _is_whole(task: _Task) -> bool:

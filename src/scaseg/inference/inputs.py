@@ -13,6 +13,7 @@ from hashlib import blake2b
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from scaseg.data.datasets.endings import label_maps_beside
 from scaseg.data.datasets.layout import dataset_folders, subfolders
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
@@ -46,7 +47,7 @@ class Inputs:
         self._suffixes = suffixes
         self.notes: list[str] = []
         self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
-        self._out = out.resolve()
+        self._out, self._given = out.resolve(), out
         self._shard = shard or (1, 1)
         if not 1 <= self._shard[0] <= self._shard[1]:
             raise UserError("--shard", f"{self._shard}", "give (I, N) with I from 1 to N")
@@ -71,10 +72,13 @@ class Inputs:
         images, labels = dataset_folders(names)
         if images:
             taken, left = (", ".join(f"{name}/" for name in sorted(s)) for s in (images, labels))
-            note = f"{shown(folder)} is a dataset: the images in {taken} are predicted, the label "
-            note += f"maps in {left} are not"
-            self.notes += [] if note in self.notes else [note]
+            self._note(folder, f"in {taken}", f"in {left}")
         return images, labels
+
+    def _note(self, folder: str | Path, taken: str, left: str) -> None:
+        note = f"{shown(folder)} is a dataset: the images {taken} are predicted, the label "
+        note += f"maps {left} are not"
+        self.notes += [] if note in self.notes else [note]
 
     def _in_shard(self, name: PurePath) -> bool:
         index, count = self._shard
@@ -94,12 +98,20 @@ class Inputs:
         elif glob.has_magic(argument):
             parts = PurePath(argument).parts
             wildcard = next(place for place, part in enumerate(parts) if glob.has_magic(part))
+            taken = left = 0
             for match in map(Path, glob.iglob(argument, recursive=True)):
                 # folders are named, not matched: `photos/**` would list their files twice
-                is_result = self._out in match.resolve().parents
-                if self._is_image(match.name) and not match.is_dir() and not is_result:
-                    relative = match.relative_to(Path(*parts[:wildcard]))
-                    yield InputFile(match, relative.with_name(match.stem))
+                if not self._is_image(match.name) or match.is_dir():
+                    continue
+                if self._out in match.resolve().parents:  # a result
+                    left += 1
+                    continue
+                taken += 1
+                relative = match.relative_to(Path(*parts[:wildcard]))
+                yield InputFile(match, relative.with_name(match.stem))
+            if left and not taken:
+                problem = f"{shown(self._given)} holds all images that {argument} matches"
+                raise UserError("--out", problem, "give another folder")
 
     def _below(self, folder: Path, relative: PurePath) -> Iterator[InputFile]:
         """Walk a folder in the order of names; links to folders are not followed: they may loop."""
@@ -110,11 +122,17 @@ class Inputs:
                 if not entry.name.startswith(".")
             )
         _, labels = self._dataset(folder, (name for name, is_folder in found if is_folder))
+        files = [name for name, is_folder in found if not is_folder]
+        beside = label_maps_beside(files)
+        if beside is not None:
+            endings, maps = beside
+            self._note(folder, f"NAME{endings.image or '.jpg'}", f"NAME{endings.label}")
+            labels = labels | maps
         for name, is_folder in found:
             if is_folder:
                 if name not in labels and (folder / name).resolve() != self._out:
                     yield from self._below(folder / name, relative / name)
-            elif self._is_image(name):
+            elif self._is_image(name) and name not in labels:
                 yield InputFile(folder / name, relative / os.path.splitext(name)[0])
 
     def _is_image(self, name: str) -> bool:

@@ -74,8 +74,13 @@ class Outputs:
         taken: set[int] = set()
         for file in inputs:
             paths = self.paths(file.name)
-            if file.path.resolve() in [path.resolve() for path in paths]:
+            image, results = file.path.resolve(), [path.resolve() for path in paths]
+            if image in results:
                 problem = f"would replace the image {file.path}"
+                raise UserError("--out", problem, "give another folder")
+            if results[-1].parent in (image.parent, file.path.parent.resolve()):
+                # a second run would take them for photographs, training for label maps
+                problem = f"is the folder of the image {file.path} itself"
                 raise UserError("--out", problem, "give another folder")
             for name in self._taken_names(file):
                 if hash(name) in taken:

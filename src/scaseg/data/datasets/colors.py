@@ -20,7 +20,8 @@ from scaseg.data.datasets.color_table import (
     count_colors,
     read_table,
 )
-from scaseg.data.datasets.suffix import JPEG, SuffixDataset, are_colored
+from scaseg.data.datasets.endings import JPEG
+from scaseg.data.datasets.suffix import SuffixDataset, are_colored
 from scaseg.data.decode.image import read_colors
 from scaseg.errors import UserError
 from scaseg.io.paths import shown

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
 from scaseg.data.datasets.base import read_list as read_names
+from scaseg.data.datasets.endings import LABEL_SUFFIXES
 from scaseg.data.datasets.layout import (
     PREFERRED,
     SPLITS,
@@ -24,7 +25,6 @@ from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines, shown
 
-LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
 RENAME = "bring the names together: `scaseg data prepare suffix SRC DST`"
 SAVE = "save label maps as PNG"
 CONVERT = "draw it: `scaseg data prepare FORMAT SRC DST`, `scaseg data list` names the formats"

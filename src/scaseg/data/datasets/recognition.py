@@ -26,8 +26,6 @@ class Recognized(NamedTuple):
     @property
     def command(self) -> str:
         """The command that converts it, ready to paste; its result lies beside the folder."""
-        if self.name == "shards":  # trained on as they are
-            return f"scaseg train --data.name shards --data {shlex.quote(str(self.root))}"
         name = f"{self.root.resolve().name}_prepared"
         target = os.path.normpath(self.root / ".." / name)
         return (
@@ -94,10 +92,14 @@ def require_one(root: str | Path) -> Recognized:
 
 
 def advice(root: str | Path) -> str:
-    """Say what a folder was recognized as, and the command; empty if nothing was."""
-    return "; or ".join(
-        f"did you mean --data {shown(one.root)}?"  # ours, further in: nothing to convert
-        if one.name == "folder"
-        else f"it has {one.found}: run `{one.command}`"
-        for one in recognize(root)
-    )
+    """Say what a folder was recognized as, and what to do; empty if nothing was."""
+
+    def say(one: Recognized) -> str:
+        if one.name == "folder":  # ours, further in: nothing to convert
+            return f"did you mean --data {shown(one.root)}?"
+        if one.name == "shards":  # trained on as they are
+            inner = "" if one.root == Path(root) else f" --data {shlex.quote(str(one.root))}"
+            return f"it has {one.found}: give --data.name shards{inner}"
+        return f"it has {one.found}: run `{one.command}`"
+
+    return "; or ".join(map(say, recognize(root)))

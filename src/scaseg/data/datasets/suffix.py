@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from scaseg.data.datasets.base import (
     FilePair,
@@ -19,31 +17,23 @@ from scaseg.data.datasets.base import (
     read_list,
     require_split,
 )
-from scaseg.data.datasets.folder import LABEL_SUFFIXES, FolderDataset
+from scaseg.data.datasets.endings import (
+    JPEG,
+    LABEL_SUFFIXES,
+    LABEL_WORD,
+    MOST_FILES,
+    Endings,
+    find_endings,
+    is_extension,
+)
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.layout import Place, find_layout, split_of
 from scaseg.data.datasets.lists import find_lists
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
-MOST_FILES = 20_000  # whose names are compared to find endings
 SCANNED = 5  # label maps that are looked at for their kind
-WORDS = 4  # of a name, from its end, that may belong to the ending
-SHARE = 0.5  # of the photographs that an ending must explain
-JPEG = (".jpg", ".jpeg")
-_LABEL_WORD = re.compile(
-    r"mask|label|seg|truth|target|(?<![a-z])(?:gt|ann|[lp](?![a-z]))", re.IGNORECASE
-)
-
-
-class Endings(NamedTuple):
-    """How the names of photographs and of label maps end; "": in any extension."""
-
-    image: str
-    label: str
-
-    def __str__(self) -> str:
-        return f"NAME{self.image or '.jpg'} with NAME{self.label or '.png'}"
 
 
 class SuffixDataset(FolderDataset):
@@ -98,7 +88,7 @@ class SuffixDataset(FolderDataset):
         folders = [path for path in sorted(below) if next(_files(path), None)]
         if named := {split: path for path in folders if (split := split_of(path.name))}:
             return {split: Place(path, path) for split, path in named.items()}
-        labels = [path for path in folders if _LABEL_WORD.search(path.name)]
+        labels = [path for path in folders if LABEL_WORD.search(path.name)]
         if len(folders) == 2 and len(labels) == 1 and next(_files(root)).parent != root:
             return {"": Place(*(path for path in folders if path not in labels), *labels)}
         return {"": Place(root, root)}
@@ -164,37 +154,6 @@ class SuffixDataset(FolderDataset):
         return pairs, problems
 
 
-def find_endings(
-    images: Sequence[str],
-    labels: Sequence[str] | None = None,
-    extensions: tuple[str, ...] = LABEL_SUFFIXES,
-) -> list[Endings]:
-    """Return the endings that pair most files, by name; several only if they fit equally well.
-
-    labels: None where both kinds are in one folder. extensions: those of label maps.
-
-    >>> find_endings(["a.jpg", "a_mask.png", "b.jpg", "b_mask.png"])
-    [Endings(image='', label='_mask.png')]
-    """
-    together = labels is None
-    one, other = _by_ending(images), _by_ending(images if labels is None else labels)
-    photographs = len(images) / 2 if together else len(images)
-    best: dict[Endings, tuple[int, int]] = {}
-    for image, names in one.items():
-        for label, maps in other.items():
-            shared = len(names & maps)
-            if shared < SHARE * photographs or not label.lower().endswith(extensions):
-                continue
-            if together and (image == label or not _is_label(image, label)):
-                continue
-            ends = [image, label]
-            if not together or not _is_extension(label):  # then any extension will do
-                ends = ["" if _is_extension(end) else end for end in ends]
-            best[Endings(*ends)] = (-shared, len(image) + len(label))
-    shortest = min(best.values(), default=None)
-    return [endings for endings, rank in best.items() if rank == shortest]
-
-
 def are_colored(label_maps: Sequence[Path]) -> bool:
     """Return whether label maps have colours instead of class indices: all that can be read.
 
@@ -220,30 +179,6 @@ def _innermost(labels: Path, images: Path) -> Path:
     return labels / inside.pop() if len(inside) == 1 else labels
 
 
-def _is_extension(ending: str) -> bool:
-    return ending.lower() in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES)
-
-
-def _is_label(image: str, label: str) -> bool:
-    """Return whether of two endings in one folder the second is that of label maps."""
-    if image.lower().endswith(JPEG) and not label.lower().endswith(JPEG):
-        return True
-    return bool(_LABEL_WORD.search(label)) > bool(_LABEL_WORD.search(image))
-
-
-def _by_ending(files: Sequence[str]) -> dict[str, set[str]]:
-    """Return the names before each ending that many files have: .png, _mask.png, ..."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        stem, _ = os.path.splitext(file)
-        first = stem.rfind("/") + 1
-        marks = [match.start() for match in re.finditer(r"[_.\- ]", stem) if match.start() > first]
-        for at in [*marks[-WORDS:], len(stem)]:
-            found[file[at:]].add(file[:at])
-    least = SHARE / 2 * len(files) / 2
-    return {ending: names for ending, names in found.items() if len(names) >= least}
-
-
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the images below a folder, as many as are needed to find endings."""
 
@@ -251,7 +186,7 @@ def _files(folder: Path) -> Iterator[Path]:
         for place, folders, files in os.walk(folder):
             folders.sort()
             for file in sorted(files):
-                if not file.startswith(".") and _is_extension(os.path.splitext(file)[1]):
+                if not file.startswith(".") and is_extension(os.path.splitext(file)[1]):
                     yield Path(place, file)
 
     return islice(walk(), MOST_FILES)
