@@ -81,6 +81,29 @@ def test_everything_is_mended_in_a_copy(root, out, capsys):
     assert len(rows) == 6
 
 
+@pytest.mark.parametrize(("orientation", "size"), [(3, (16, 24)), (2, (16, 24)), (6, (16, 16))])
+def test_rotations_that_no_size_shows_are_turned_on_demand(root, out, capsys, orientation, size):
+    photograph(root / "images/a.jpg", 9, size)
+    upright = Image.open(root / "images/a.jpg")
+    exif = upright.getexif()
+    exif[0x0112] = orientation
+    upright.save(root / "images/a.jpg", exif=exif)
+    stored = np.random.default_rng(1).integers(0, 3, size, np.uint8)
+    Image.fromarray(stored).save(root / "labels/a.png")
+    [said] = check_data(FolderDataset, root).findings
+    assert (said.place, said.severity) == ("labels/a.png", "warning")
+    assert "EXIF rotation that shows in no size" in said.problem
+    assert f"`scaseg data look {root}`" in said.remedy
+    assert f"`scaseg data fix {root} DST --turn-all-labels`" in said.remedy
+    fix(root, out.with_name("as_they_are"), "--quiet")
+    assert np.array_equal(values(out.with_name("as_they_are") / "labels/a.png"), stored)
+    fix(root, out, "--turn-all-labels", "--quiet")
+    turned = {2: stored[:, ::-1], 3: stored[::-1, ::-1], 6: np.rot90(stored, -1)}[orientation]
+    assert np.array_equal(values(out / "labels/a.png"), turned)
+    assert np.array_equal(values(out / "labels/b.png"), values(root / "labels/b.png"))
+    assert manifest(out) == [("turned", "labels/a.png", "as EXIF turns its photograph")]
+
+
 def test_classes_are_merged_and_ignored_by_name(root, out, capsys):
     fix(root, out, "--merge", "ground=road,tree", "--ignore", "sky")
     assert (out / "classes.txt").read_text().split() == ["ground"]

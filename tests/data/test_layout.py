@@ -67,6 +67,25 @@ def test_folders_called_after_splits_are_the_splits(tmp_path, layout):
     assert check_data(FolderDataset, tmp_path).errors == ()
 
 
+@pytest.mark.parametrize("names", ["[sky, sea]", "{0: sky, 1: sea}"])
+def test_data_yaml_names_the_classes(tmp_path, names):
+    """The layout of Ultralytics, with label maps; classes.txt comes first."""
+    root = tmp_path / "data"
+    for split in ("train", "val"):
+        photograph(root / f"images/{split}/{split}.png")
+        labels(root / f"labels/{split}/{split}.png")
+    (root / "data.yaml").write_text(f"train: images/train\nval: images/val\nnames: {names}\n")
+    assert FolderDataset(root).classes == ("sky", "sea")
+    prepare(FolderDataset, root, tmp_path / "copy")
+    assert FolderDataset(tmp_path / "copy").classes == ("sky", "sea")
+    (root / "data.yaml").write_text("names: {1: sky}")  # by other numbers: no names of ours
+    assert FolderDataset(root).classes is None
+    (root / "data.yaml").write_text("[: {")
+    assert FolderDataset(root).classes is None
+    (root / "classes.txt").write_text("a\nb\n")
+    assert FolderDataset(root).classes == ("a", "b")
+
+
 def test_splits_may_use_the_same_names(tmp_path):
     """001.jpg in train and in val are two photographs: no leak, and both are converted."""
     for value, split in enumerate(("train", "val")):

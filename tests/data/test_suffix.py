@@ -48,6 +48,9 @@ def test_lists_and_splits(tmp_path):
     replicas.text(root / "train.txt", "b_2.jpg\n")
     replicas.text(root / "val.txt", "a_1\n")
     assert SuffixDataset.splits(root) == ("train", "val")
+    replicas.text(root / "test.txt", "a_1\n")
+    assert SuffixDataset.splits(root) == ("train", "val", "test")
+    (root / "test.txt").unlink()
     assert SuffixDataset(root, "train").names == ["b_2"]
     with pytest.raises(ValueError, match="has no split 'test'; there are train, val"):
         SuffixDataset(root, "test")

@@ -65,7 +65,21 @@ def test_every_class_and_every_problem_is_shown(root, tmp_path, capsys):
     assert caption == "labels/2.png: 7"
     assert labels[5, 55].tolist() == [*NO_CLASS, 255]
     [small] = shown["error: has another size than its photograph"]
-    assert len(small) == 2  # its labels do not fit it: the photograph alone
+    assert small[2].shape[:2] == small[1].shape[:2]  # its labels, stretched over the photograph
+    assert "images/3.png" not in [one[0] for one in shown["sky"]]  # there they would mislead
+
+
+def test_what_is_counted_is_what_is_shown(root, tmp_path, capsys):
+    for name in "012":  # as 3 is: none fits
+        Image.new("L", (30, 40)).save(root / "labels" / f"{name}.png")
+    page = tmp_path / "page.html"
+    main(["data", "look", str(root), "--out", str(page), "--per-class", "3"])
+    assert "4 errors and 1 warning shown" in capsys.readouterr().out
+    text = page.read_text()
+    assert "4 errors, 1 warning<br>" in text
+    assert "<small>3 of 4 shown; " in text
+    assert "<small>1 time; " in text  # the sea never occurs
+    assert "All classes" not in text
 
 
 def test_only_a_page_of_ours_is_replaced(root, tmp_path, capsys):

@@ -98,6 +98,28 @@ def test_data_of_other_bands_or_another_type_are_refused(trained, tmp_path):
         model.predict(np.zeros((32, 40, 5), np.uint8))
 
 
+def test_photographs_do_not_go_on_from_a_model_of_bands(trained, tmp_path):
+    data = write_bands(tmp_path)
+    for path in (data / "images").iterdir():
+        Image.fromarray(np.zeros((32, 40, 3), np.uint8)).save(path.with_suffix(".png"))
+        path.unlink()
+    keys = {"data.root": str(data), "machine.device": "cpu"}
+    said = "0.png: has 3 bands of uint8; the model of --start-from reads 5 bands of uint16"
+    with pytest.raises(UserError, match=said):
+        scaseg.train(start_from=trained[1].folder, overrides=keys, quiet=True)
+
+
+def test_arrays_with_bands_first_are_named(tmp_path):
+    data = write_bands(tmp_path)
+    for path in (data / "images").iterdir():
+        np.save(path, np.load(path).transpose(2, 0, 1))
+    said = (
+        r"a0.npy: an array of shape \(5, 32, 40\): its bands come first; transpose it to \(height"
+    )
+    with pytest.raises(UserError, match=said):
+        scaseg.train(quick.settings(data, data__bands=5), None, quiet=True)
+
+
 def test_one_type_for_all_files(tmp_path):
     data = write_bands(tmp_path)
     np.save(data / "images" / "a3.npy", np.load(data / "images" / "a3.npy").astype(np.float32))

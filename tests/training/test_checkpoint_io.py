@@ -76,12 +76,12 @@ def test_a_damaged_state_is_noticed_and_the_previous_one_read(tmp_path, damage):
         read_state(path)
     assert has_state(path)
     files = StateFiles()
-    said = files.read(path, state()["state_dict"])
+    said = files.read(path)
     assert said[0].endswith("resuming from previous.safetensors")
     assert same(files.load_checkpoint(path), state(1.0))
     (tmp_path / PREVIOUS).unlink()
     with pytest.raises(ValueError, match=r"no whole previous\.safetensors; start again"):
-        StateFiles().read(path, state()["state_dict"])
+        StateFiles().read(path)
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
@@ -145,8 +145,10 @@ def test_a_foreign_tree_is_refused(tmp_path, tree):
 def test_the_state_of_another_network_is_refused(tmp_path):
     path = tmp_path / "last.safetensors"
     write_state(state(), path)
+    files = StateFiles()
+    files.read(path)
     with pytest.raises(ValueError, match="is the state of another network"):
-        StateFiles().read(path, {"w": torch.ones(3)})
+        files.require_weights(path, {"w": torch.ones(3)})
 
 
 def test_a_state_that_cannot_be_kept_says_where(tmp_path):
@@ -253,7 +255,7 @@ def test_a_damaged_state_never_takes_the_place_of_a_whole_one(tmp_path, monkeypa
         write_state(state(value), path)
     path.write_bytes(path.read_bytes()[:-9])
     files = StateFiles()
-    files.read(path, state()["state_dict"])
+    files.read(path)
 
     def replace(old, new):
         if new == path:
@@ -264,4 +266,4 @@ def test_a_damaged_state_never_takes_the_place_of_a_whole_one(tmp_path, monkeypa
         patch.setattr(os, "replace", replace)
         with pytest.raises(KeyboardInterrupt):
             files.save_checkpoint(state(3.0), path)
-    StateFiles().read(path, state()["state_dict"])  # ValueError where none is whole
+    StateFiles().read(path)  # ValueError where none is whole

@@ -41,6 +41,10 @@ def test_a_finished_run_goes_on(scenes, tmp_path):
     assert said == [f"{out}: this run is finished"]
     with pytest.raises(ValueError, match=r"training\.epochs: 3, but 4 are done or under way"):
         extend(out, 3)
+    said = []
+    with pytest.raises(ValueError, match="under way"):
+        train(None, out, resume=True, overrides={"training.epochs": 3}, log=said.append)
+    assert said == []  # refused before anything is said of a start
 
 
 def test_the_first_step_has_the_rate_of_the_new_length(scenes, tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from scaseg.io.paths import check_folder
 REPAIRS = {
     "resize_labels": "enlarge or shrink label maps to their photographs, by nearest neighbour",
     "turn_labels": "turn label maps as EXIF turns their photographs",
-    "drop_duplicates": "keep photographs that are in two splits in one: test, else val",
+    "drop_duplicates": "keep photographs that are in two splits, pixel for pixel, in one: test, "
+    "else val (copies that were saved anew, cut or resized are not found)",
     "drop_broken": "leave out what cannot be read, does not fit, or is missing",
 }
 
@@ -25,8 +26,8 @@ def add_command(add: Callable[..., Parser]) -> None:
         "fix",
         help="write a repaired copy of a dataset",
         description="Write a repaired copy of a dataset as plain folders, with a manifest.csv that "
-        "names everything that was done; DIR is never changed. All repairs are made, or those that "
-        "are named.",
+        "names everything that was done; DIR is never changed. The first four repairs below are "
+        "all made, or those of them that are named.",
         epilog="example: scaseg data fix photos data/photos --merge vehicle=car,truck "
         "--ignore void",
     )
@@ -35,6 +36,12 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("destination", type=Path, metavar="DST", help="the folder to write, new or empty")
     for name, about in REPAIRS.items():
         option(f"--{name.replace('_', '-')}", action="store_true", help=about)
+    option(
+        "--turn-all-labels",
+        action="store_true",
+        help="turn them also where EXIF changes no size (upside down, or square), so that none can "
+        "tell but a person: `scaseg data look` shows them",
+    )
     option(
         "--merge",
         action="append",
@@ -62,6 +69,7 @@ def _fix(options: argparse.Namespace) -> None:
     chosen = {name: getattr(options, name) for name in REPAIRS}
     if not any(chosen.values()):
         chosen = dict.fromkeys(REPAIRS, True)
+    chosen["turn_all_labels"] = options.turn_all_labels
     repairs = Repairs(**chosen, merge=merge, ignore=_names(options.ignore or ""))
     dataset, settings = read_dataset(options)
     with progress_bar("fixing", shown=not options.quiet) as progress:

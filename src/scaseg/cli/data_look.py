@@ -34,6 +34,7 @@ def add_command(add: Callable[..., Parser]) -> None:
 
 def _look(options: argparse.Namespace) -> None:
     from scaseg.data.validation.check import read_data, report_on
+    from scaseg.data.validation.report import plural
     from scaseg.io.atomic import write_text
     from scaseg.plots.data_page import check_page, is_page
     from scaseg.progress import progress_bar
@@ -50,5 +51,7 @@ def _look(options: argparse.Namespace) -> None:
     report = report_on(reading)
     write_text(out, check_page(reading, report, per_class=options.per_class))
     if not options.quiet:
-        found = f"{len(report.errors)} errors and {len(report.warnings)} warnings shown"
-        print_text(f"{out}: {len(report.classes)} classes, {found}; open it in a browser")
+        counts = (report.errors, "error"), (report.warnings, "warning")
+        found = " and ".join(plural(len(some), noun) for some, noun in counts)
+        classes = "1 class" if len(report.classes) == 1 else f"{len(report.classes)} classes"
+        print_text(f"{out}: {classes}, {found} shown; open it in a browser")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset
-from scaseg.data.decode.image import image_orientation, turn
+from scaseg.data.decode.image import turn
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.data.validation.check import Reading, read_data
@@ -24,7 +24,6 @@ from scaseg.io.table import Row, write_rows
 from scaseg.progress import Progress
 
 MANIFEST = "manifest.csv"
-SHAPE_TOLERANCE = 0.03  # in the ratio of the sides: labels of another shape belong to another photo
 KEPT_FIRST = ("test", "val")  # where a copy stays: the figures of a test remain comparable
 
 
@@ -33,8 +32,11 @@ class Repairs:
     """What `fix` may do.
 
     resize_labels: a label map of its photograph's shape, but another size, by nearest neighbour.
-    turn_labels: a label map that lacks the rotation of its photograph's EXIF.
-    drop_duplicates: of a photograph in two splits keep one, in test, else val, else the first.
+    turn_labels: a label map that lacks the rotation of its photograph's EXIF, as its size shows.
+    turn_all_labels: also where that rotation changes no size; only a person can see whether it is
+        lacking there.
+    drop_duplicates: of a photograph in two splits, pixel for pixel, keep one, in test, else val,
+        else the first.
     drop_broken: leave out pairs that cannot be read or do not fit, and names without a file.
     merge: new class name -> the classes that become it. ignore: classes to be unlabelled.
     """
@@ -43,6 +45,7 @@ class Repairs:
     turn_labels: bool = True
     drop_duplicates: bool = True
     drop_broken: bool = True
+    turn_all_labels: bool = False
     merge: Mapping[str, Sequence[str]] | None = None
     ignore: Sequence[str] = ()
 
@@ -129,15 +132,17 @@ def _action(check: SampleCheck, repairs: Repairs, rows: _Manifest) -> str | None
     assert check.labels is not None
     if check.size is not None and check.label_size is not None and check.statistics is not None:
         size, labels = check.size, check.label_size
-        if size == labels:
-            return ""
         sides = "{} x {} to {} x {}".format(*labels, *size)
-        ratio = (size[0] * labels[1]) / (size[1] * labels[0])
+        if size == labels and not (check.may_be_unturned and repairs.turn_all_labels):
+            return ""
+        if size == labels:
+            rows.add("turned", check.labels, "as EXIF turns its photograph")
+            return "turn"
         if check.is_unturned:
             if repairs.turn_labels:
                 rows.add("turned", check.labels, sides)
                 return "turn"
-        elif abs(ratio - 1) <= SHAPE_TOLERANCE and repairs.resize_labels:
+        elif check.is_scaled and repairs.resize_labels:
             rows.add("resized", check.labels, sides)
             return "resize"
     finding = next(one for one in check.findings if one.severity == "error")
@@ -224,7 +229,7 @@ class _Repaired(PairedDataset):
         labels = self._table[self._dataset.read_labels(label_path)]
         action = self._actions.get(image_path)
         if action == "turn":
-            labels = turn(labels, image_orientation(image_path, max_pixels=self.max_pixels))
+            labels = turn(labels, self._dataset.image_orientation(image_path))
         elif action == "resize":
             size = image.shape[1], image.shape[0]
             resized = Image.fromarray(labels).resize(size, Image.Resampling.NEAREST)

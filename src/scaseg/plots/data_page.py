@@ -20,7 +20,7 @@ from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import Reading
 from scaseg.data.validation.findings import Finding, LabelStatistics, in_parallel
-from scaseg.data.validation.report import Report, findings_by_kind
+from scaseg.data.validation.report import Report, findings_by_kind, plural
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 from scaseg.plots.palette import Palette, default_palette
@@ -63,7 +63,7 @@ $sections
 
 
 class Example(NamedTuple):
-    """A photograph (H, W, 3), its labels (H, W) if they fit it, and a line below it."""
+    """A photograph (H, W, 3), its labels (stretched over it, whatever their size), and a line."""
 
     image: NDArray[np.uint8]
     labels: NDArray[np.int32] | None
@@ -96,29 +96,31 @@ def check_page(reading: Reading, report: Report, *, per_class: int = PER_CLASS) 
                 labels = dataset.to_classes(dataset.read_values(check.labels), check.labels)
         except (UserError, OSError):
             return None  # it is among the problems, by its name
-        fits = labels is not None and labels.shape == image.shape[:2]
-        return Example(image, labels if fits else None, caption)
+        return Example(image, labels, caption)
 
-    def of_kind(kind: list[Finding]) -> Iterator[Example]:
+    def of_kind(kind: list[Finding]) -> _Section:
+        examples = []
         for one in kind[:per_class]:
             index = by_place.get(one.place)
             caption = f"{one.place}: {one.detail}" if one.detail else one.place
             if index is not None and (found := example(index, caption)):
-                yield found
+                examples.append(_shrunk(found))
+        count = plural(len(kind), "time")
+        if 0 < len(examples) < len(kind):
+            count = f"{len(examples)} of {len(kind)} shown"
+        note = f"{count}; {kind[0].remedy}. " + ", ".join(one.place for one in kind[:20])
+        return _Section(f"{kind[0].severity}: {kind[0].problem}", note, examples)
 
-    problems = [
-        _Section(
-            f"{kind[0].severity}: {kind[0].problem}",
-            f"{len(kind)} times; {kind[0].remedy}. " + ", ".join(one.place for one in kind[:20]),
-            of_kind(kind),
-        )
-        for kind in findings_by_kind(report.findings)
-    ]
+    def of_class(index: int) -> Example | None:
+        fits = checks[index].size == checks[index].label_size
+        return example(index, names[index]) if fits else None
+
+    problems = map(of_kind, findings_by_kind(report.findings))
     pixels = [{} if one.statistics is None else one.statistics.pixels for one in checks]
     names = [shown(check.image).removeprefix(inside) for check in checks]
-    sections = _by_class(report.classes, pixels, lambda at: example(at, names[at]), per_class)
+    sections = _by_class(report.classes, pixels, of_class, per_class)
     counts = ", ".join(f"{split} {count}" for split, count in report.splits.items())
-    found = f"{len(report.errors)} errors, {len(report.warnings)} warnings"
+    found = f"{plural(len(report.errors), 'error')}, {plural(len(report.warnings), 'warning')}"
     summary = f"{counts} photographs; {len(report.classes)} classes; {found}"
     return _render(report.root, summary, problems, sections, report.classes, dataset.palette)
 
@@ -191,12 +193,14 @@ def _render(
     colors = palette or default_palette(len(classes))
     links, parts = [], []
     for number, section in enumerate(chain(problems, by_class)):
+        figures = "".join(_figure(one, colors, section.only) for one in section.examples)
+        if not figures and not section.note:  # nothing to show, nothing to say
+            continue
         chip = "" if section.only is None else _chip(colors[section.only])
         name = escape(section.title)
         links.append(f'<a href="#s{number}">{chip}{name}</a>')
         parts.append(f'<h2 id="s{number}">{chip}{name} <small>{escape(section.note)}</small></h2>')
-        figures = (_figure(one, colors, section.only) for one in section.examples)
-        parts.append(f'<div class="grid">{"".join(figures)}</div>')
+        parts.append(f'<div class="grid">{figures}</div>')
     legend = "".join(
         f"<span>{_chip(color)}{escape(name)} </span>"
         for color, name in zip(colors, classes, strict=False)

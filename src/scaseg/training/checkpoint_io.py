@@ -79,11 +79,10 @@ class StateFiles(CheckpointIO):
         self._read: dict[str, Any] | None = None
         self._is_damaged = False  # the last state on disk
 
-    def read(self, path: Path, weights: Mapping[str, Tensor]) -> list[str]:
+    def read(self, path: Path) -> list[str]:
         """Read the last state ahead of Lightning, or the previous one where that is damaged.
 
-        Returns lines to print. UserError: neither is whole, or they belong to a network with other
-        weights.
+        Returns lines to print. UserError: neither is whole.
         """
         lines: list[str] = []
         try:
@@ -96,11 +95,15 @@ class StateFiles(CheckpointIO):
                 raise UserError("", problem, "start again with --overwrite") from damage
             self._is_damaged = True
             lines.append(f"{damage}; resuming from {PREVIOUS}")
+        return [*lines, f"resuming after step {self._read['global_step']}"]
+
+    def require_weights(self, path: Path, weights: Mapping[str, Tensor]) -> None:
+        """Raise a UserError where the state that was read is of a network with other weights."""
+        assert self._read is not None, "`read` comes first"
         own = {name: tensor.shape for name, tensor in weights.items()}
         found = self._read["state_dict"]
         if own != {name: getattr(value, "shape", None) for name, value in found.items()}:
             raise UserError(path, "is the state of another network", "start with --overwrite")
-        return [*lines, f"resuming after step {self._read['global_step']}"]
 
     @property
     def steps_done(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
+from scaseg.config.model import ModelConfig
 from scaseg.config.reading import read
 from scaseg.config.run import DataConfig, MachineConfig, RunConfig
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
@@ -41,6 +42,7 @@ from scaseg.data.validation.check import (
     require_valid,
 )
 from scaseg.errors import UserError
+from scaseg.io.paths import shown
 from scaseg.progress import Progress, progress_bar
 from scaseg.system import available_memory, usable_cores
 from scaseg.training.run_folder import PIXELS
@@ -71,14 +73,16 @@ def open_data(
     folder: Path | None,
     *,
     given: Given | None = None,
+    start: ModelConfig | None = None,
     quiet: bool = True,
     notify: Notify = lambda note: None,
 ) -> TrainingData:
     """Open the splits of a run, or take those that are given; UserError where they are no use.
 
-    folder: of the run, where the pixels of each class may have been counted before. quiet=False
-    shows a progress bar: every file is read, unless that has been done before. notify: called with
-    what is worth knowing about the data.
+    folder: of the run, where the pixels of each class may have been counted before. start: of the
+    model that the run starts from, which takes its own bands alone. quiet=False shows a progress
+    bar: every file is read, unless that has been done before. notify: called with what is worth
+    knowing about the data.
     """
     config = run.data
     train, val, validation = given or training_splits(config)
@@ -92,7 +96,12 @@ def open_data(
     if isinstance(train, (PairedDataset, ShardDataset)) and train.bands is not None:
         # one type for all: the same number means something else in another
         first = train.pairs[0].image if isinstance(train, PairedDataset) else train.image(0)
-        train.dtype = band_header(first, max_pixels=config.max_pixels).dtype
+        found = band_header(first, max_pixels=config.max_pixels)
+        train.dtype = found.dtype
+        if start is not None and found[2:4] != (start.in_channels, start.dtype):
+            remedy = f"the model of --start-from reads {start.in_channels} bands of {start.dtype}"
+            place = shown(first) if isinstance(first, Path) else str(train.root)
+            raise UserError(place, f"has {found.bands} bands of {found.dtype}", remedy)
         if val is not None:
             val.dtype = train.dtype
     counted: Pixels | None = None

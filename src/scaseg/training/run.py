@@ -240,10 +240,16 @@ def _train(
             raise UserError("--training.epochs", problem, f"start a run with --start-from {folder}")
         if checkpoint is None:
             log(f"{folder}: nothing was saved yet; from the start")
+    files = StateFiles()
+    resumed = [] if checkpoint is None else files.read(checkpoint)
+    if training.epochs < files.epochs_begun:
+        problem = f"{training.epochs}, but {files.epochs_begun} are done or under way"
+        raise UserError("--training.epochs", problem, f"give {files.epochs_begun} or more")
     start = StartingPoint.of(run, None if checkpoint is None else resume)
     # class pixels that were counted before, or by the first process
     before_run = resume if is_rank_zero() else folder
-    data = open_data(run, before_run, given=given, quiet=quiet, notify=log)
+    model_before = None if start is None else start.config
+    data = open_data(run, before_run, given=given, start=model_before, quiet=quiet, notify=log)
     processes = run.machine.devices * run.machine.nodes
     if len(data.train) < processes:  # some would train on what others do, and count it twice
         problem = f"{processes} processes for {len(data.train)} training images"
@@ -276,13 +282,10 @@ def _train(
     )
     if device == "cuda":
         log(module.use_gpu(choose_precision(run.machine.precision, device), run.machine))
-    files = StateFiles()
     if checkpoint is not None:  # before anything is written
-        for line in files.read(checkpoint, module.state_dict()):
+        files.require_weights(checkpoint, module.state_dict())
+        for line in resumed:
             log(line)
-        if training.epochs < files.epochs_begun:
-            problem = f"{training.epochs}, but {files.epochs_begun} are done or under way"
-            raise UserError("--training.epochs", problem, f"give {files.epochs_begun} or more")
     loggers = build_loggers(training.loggers, folder)
     if folder is not None and is_rank_zero():
         if resume is None:

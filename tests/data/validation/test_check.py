@@ -188,6 +188,21 @@ def lines(findings):
     return [str(finding) for finding in findings]
 
 
+@pytest.mark.parametrize(
+    "spoil", [exif_rotated, lambda root: label_map(root / "labels/a.png", [0], (8, 12))]
+)
+def test_what_can_be_mended_names_the_command(root, spoil):
+    spoil(root)
+    [error] = check_data(FolderDataset, root).errors
+    assert f": `scaseg data fix {root} DST` does so" in error.remedy
+
+
+def test_another_shape_is_not_said_to_be_mended(root):
+    label_map(root / "labels/a.png", [0], (20, 20))
+    [error] = check_data(FolderDataset, root).errors
+    assert "data fix" not in error.remedy
+
+
 def test_a_clean_data_set(root):
     label_map(root / "labels/a_labelTrainIds.png", [0])  # left there by another tool
     report = check_data(FolderDataset, root, workers=2)

@@ -222,4 +222,4 @@ def test_validation_and_test_may_share_and_it_is_said(root, capsys):
 def test_a_leak_names_the_way_on(root):
     (root / "test.txt").write_text("x\ny\nb")
     [error] = check_data(FolderDataset, root).errors
-    assert "`scaseg data fix SRC DST --drop-duplicates` does so" in str(error)
+    assert f"`scaseg data fix {root} DST --drop-duplicates` does so" in str(error)

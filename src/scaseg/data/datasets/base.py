@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.class_names import means_unlabelled
 from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
-from scaseg.data.decode.image import read_labels
+from scaseg.data.decode.image import image_orientation, read_labels
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import on_disk, read_lines, shown
@@ -214,6 +214,12 @@ class PairedDataset(SegmentationDataset):
     def image_size(self, path: Path, *, upright: bool) -> tuple[int, int]:
         """Return (height, width) of an image without decoding it; upright: as EXIF turns it."""
         return pixel_size(path, self.bands, upright=upright, max_pixels=self.max_pixels)
+
+    def image_orientation(self, path: Path) -> int:
+        """Return the EXIF orientation of a photograph, 1 to 8; 1: it is stored upright."""
+        if self.bands is not None:  # their sizes are those of upright images
+            return 1
+        return image_orientation(path, max_pixels=self.max_pixels)
 
     def read_image(self, path: Path) -> NDArray[Any]:
         """Read an image (H, W, C): RGB of 8 bits, or its bands as they are stored."""

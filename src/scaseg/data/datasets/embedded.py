@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.decode.files import Embedded
-from scaseg.data.decode.image import image_size, read_image
+from scaseg.data.decode.image import image_orientation, image_size, read_image
 from scaseg.errors import UserError
 from scaseg.io.paths import on_disk, shown
 
@@ -31,6 +31,11 @@ class EmbeddedDataset(PairedDataset):
         if on_disk(path) == path:
             return super().image_size(path, upright=upright)
         return image_size(self._embedded(path), upright=upright, max_pixels=self.max_pixels)
+
+    def image_orientation(self, path: Path) -> int:
+        if on_disk(path) == path:
+            return super().image_orientation(path)
+        return image_orientation(self._embedded(path), max_pixels=self.max_pixels)
 
     def read_image(self, path: Path) -> NDArray[Any]:
         if on_disk(path) == path:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
 from scaseg.data.datasets.base import read_list as read_names
+from scaseg.data.datasets.data_yaml import yaml_classes
 from scaseg.data.datasets.endings import LABEL_SUFFIXES
 from scaseg.data.datasets.layout import (
     PREFERRED,
-    SPLITS,
     Layout,
     Place,
     contents,
     find_layout,
+    in_order,
     nearest_file,
     split_of,
     subfolders,
@@ -33,23 +34,24 @@ CONVERT = "draw it: `scaseg data prepare FORMAT SRC DST`, `scaseg data list` nam
 class FolderDataset(PairedDataset):
     """images/NAME.jpg + labels/NAME.png, with lists (train.txt, ...) or folders of splits.
 
-    classes.txt (one name a line) and the lists are optional: a line is NAME, with or without
-    folder and suffix, or a photograph and its label map. Where folders are called after splits,
-    those are the splits: images/train/ + labels/train/, train/images/ + train/labels/, train/ +
-    train_labels/, mmseg's img_dir/train/ + ann_dir/train/; see `layout` for other names.
+    classes.txt (one name a line; else `names` of Ultralytics' data.yaml) and the lists are
+    optional: a line is NAME, with or without folder and suffix, or a photograph and its label map.
+    Where folders are called after splits, those are the splits: images/train/ + labels/train/,
+    train/images/ + train/labels/, train/ + train_labels/, mmseg's img_dir/train/ + ann_dir/train/;
+    see `layout` for other names.
     """
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
         folders = find_layout(root).splits
         found = {*find_lists(root), *(split for split, place in folders.items() if place.labels)}
-        return (*(s for s in SPLITS if s in found), *sorted(found.difference(SPLITS)))
+        return in_order(found)
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
         path = next((one for one in text_files(root) if one.name.lower() == "classes.txt"), None)
         if path is None:
-            return None
+            return yaml_classes(root)
         names = tuple(read_lines(path))
         if not names:
             raise UserError(shown(path), "names no class", "give one name a line")

@@ -66,6 +66,16 @@ def split_of(name: str) -> str | None:
     return split if role is None else None
 
 
+def in_order(found: Iterable[str]) -> tuple[str, ...]:
+    """Return splits in their usual order, others after them.
+
+    >>> in_order(["test", "extra", "val", "train"])
+    ('train', 'val', 'test', 'extra')
+    """
+    rest = set(found)
+    return (*(split for split in SPLITS if split in rest), *sorted(rest.difference(SPLITS)))
+
+
 def find_layout(root: Path) -> Layout:
     """Look which folders of `root` hold what; UserError if two may hold the same."""
     folders = _folders(root)

@@ -27,7 +27,7 @@ from scaseg.data.datasets.endings import (
     is_extension,
 )
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.layout import Place, find_layout, split_of
+from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of
 from scaseg.data.datasets.lists import find_lists
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
@@ -134,8 +134,8 @@ class SuffixDataset(FolderDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        named = tuple(split for split in cls.places(root) if split)
-        return named or tuple(find_lists(root))
+        named = [split for split in cls.places(root) if split]
+        return in_order(named or find_lists(root))
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:

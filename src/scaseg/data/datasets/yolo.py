@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaseg.config.reading import parse
 from scaseg.data.datasets import base, layout
 from scaseg.data.datasets.annotated import AnnotatedDataset, order_splits, sample_name, split_of
 from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.data_yaml import class_list, find_yaml, read_yaml
 from scaseg.data.decode import shapes
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.data.decode.shapes import Canvas
 from scaseg.errors import UserError, located
-from scaseg.io.paths import open_regular, read_lines, shown
+from scaseg.io.paths import read_lines, shown
 
 SAMPLED = 20  # photographs whose text files are looked for, to recognize them
-MOST_YAML = 1 << 20  # bytes
 BEYOND = 0.01  # of the photograph's size, where outlines may lie outside it by rounding
 
 
@@ -57,12 +55,11 @@ class Yolo(AnnotatedDataset):
         place, names, _ = _describe(root)
         if names is None and cls.classes_file:
             names = read_lines(Path(cls.classes_file))
-        if isinstance(names, dict) and names.keys() == set(range(len(names))):
-            names = [names[number] for number in range(len(names))]
-        if not isinstance(names, list) or not names:
+        found = class_list(names)
+        if found is None:
             remedy = "give the names of the classes, 0 first, or --classes-file"
             raise UserError(place, f"{names!r}"[:40] if names else "nothing", remedy)
-        return [str(name) for name in names]
+        return found
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
@@ -118,11 +115,13 @@ class _Description(NamedTuple):
 
 def _describe(root: Path) -> _Description:
     """Read data.yaml, or the only YAML file; without one, look for classes.txt and images/."""
-    found = [path for path in sorted(root.glob("*.y*ml")) if path.suffix in (".yaml", ".yml")]
-    named = [path for path in found if path.stem in ("data", "dataset")] or found
-    if len(named) == 1:
-        status = named[0].stat()
-        return _read_yaml(named[0], status.st_mtime_ns, status.st_size)
+    if (path := find_yaml(root)) is not None:
+        data = read_yaml(path)
+        return _Description(
+            f"{shown(path)}: names",
+            data.get("names"),
+            {split: data[split] for split in layout.SPLITS if data.get(split)},
+        )
     names = next(
         (path for path in (root / "classes.txt", root / "labels/classes.txt") if path.is_file()),
         None,
@@ -139,24 +138,6 @@ def _describe(root: Path) -> _Description:
         known = "it names classes, train and val; or give images/, labels/ and classes.txt"
         raise UserError(shown(root / "data.yaml"), "no such file", known)
     return _Description(shown(names or root / "classes.txt"), names and read_lines(names), folders)
-
-
-@lru_cache(maxsize=16)  # it is asked for by every photograph
-def _read_yaml(path: Path, _time: int, _size: int) -> _Description:
-    with located(shown(path)):
-        with open_regular(path) as file:
-            text = file.read(MOST_YAML + 1)
-        if len(text) > MOST_YAML:
-            raise UserError("", f"more than {MOST_YAML} bytes", "give the dataset's own file")
-        try:
-            data = parse(text.decode("utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise UserError("", "not UTF-8 text", "save it so", str(error)) from error
-        if not isinstance(data, dict):
-            raise UserError("", "no mapping", "give names, train and val")
-    folders: dict[str | None, Any]
-    folders = {split: data[split] for split in layout.SPLITS if data.get(split)}
-    return _Description(f"{shown(path)}: names", data.get("names"), folders)
 
 
 def _photographs(root: Path, split: str | None, problems: list[UserError]) -> Iterator[Path]:

@@ -134,6 +134,9 @@ def _read(
         file.seek(0)
         if start.startswith(NUMPY):
             found, order, dtype = _npy_header(file)
+            if wanted is not None and found.height == wanted[0] != found.bands:
+                problem = f"an array of shape {found[:3]}: its bands come first"
+                raise UserError("", problem, "transpose it to (height, width, bands)")
             _check(found, limit, wanted)
             if not header:
                 pixels = np.frombuffer(file.read(found.size), dtype)

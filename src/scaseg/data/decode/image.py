@@ -129,7 +129,7 @@ def image_size(
         return (width, height) if upright and orientation >= 5 else (height, width)
 
 
-def image_orientation(path: str | Path, *, max_pixels: int | None = None) -> int:
+def image_orientation(path: str | Path | Embedded, *, max_pixels: int | None = None) -> int:
     """Return the EXIF orientation of a photograph, 1 to 8; 1: it is stored upright."""
     with open_image(path, max_pixels, header=True) as (_, orientation, _, _):
         return orientation

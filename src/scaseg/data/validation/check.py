@@ -111,7 +111,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         (findings.Finding(shown(root), note, "", severity="warning") for note in everything.notes),
         *(check.findings for check in checks),
         value_findings(everything, checks),
-        findings.duplicate_findings(splits, checks),
+        findings.duplicate_findings(root, splits, checks),
         findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
         findings.class_findings(everything, names, pixels, train_pixels),
@@ -238,7 +238,7 @@ def require_valid(
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
     values = list(value_findings(data, checks, training=training))
     overlap = list(findings.overlap_findings(splits, checks))
-    more = [*values, *findings.duplicate_findings(splits, checks)]
+    more = [*values, *findings.duplicate_findings(data.root, splits, checks)]
     if training:
         more += findings.class_findings(data, names, pixels[0], pixels[0])
     for part, counts in zip(parts, pixels, strict=True):

@@ -6,6 +6,7 @@ A file that cannot be read is a finding, whatever the way it fails; the others a
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from scaseg.io.paths import shown
 from scaseg.progress import Progress
 from scaseg.system import usable_cores
 
+SHAPE_TOLERANCE = 0.03  # in the ratio of the sides: labels of another shape belong to another photo
 MOST_UNNAMED = 1000  # classes without names: larger labels are ids of something else
 
 Labels = NDArray[np.int32]
@@ -109,6 +111,8 @@ class SampleCheck:
     size: tuple[int, int] | None = None  # height and width, as EXIF turns the photograph
     label_size: tuple[int, ...] | None = None
     is_unturned: bool = False  # the label map has the sides of the photograph before EXIF rotation
+    may_be_unturned: bool = False  # so it may be, where that rotation changes no side
+    is_scaled: bool = False  # the label map has another size, but the photograph's shape
     digest: bytes | None = None  # of the photograph's pixels
     statistics: LabelStatistics | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -143,6 +147,19 @@ class SampleCheck:
                 self.findings.append(warning(shown(path), "is all unlabelled", remedy))
             self.label_size = values.shape
             self._compare(values.shape, dataset)
+            if self.size == values.shape and self._turns_unseen(dataset):
+                self.may_be_unturned = True
+                problem = "belongs to a photograph with an EXIF rotation that shows in no size"
+                look, fix = (command(verb, dataset.root) for verb in ("look", "fix"))
+                remedy = f"see whether it is turned too: `{look}`; if no such label map is, "
+                remedy += f"`{fix} DST --turn-all-labels` turns them"
+                self.findings.append(warning(shown(path), problem, remedy))
+
+    def _turns_unseen(self, dataset: PairedDataset) -> bool:
+        """Whether EXIF turns or mirrors the photograph and leaves its sides as they are."""
+        if dataset.image_orientation(self.image) == 1:
+            return False
+        return dataset.image_size(self.image, upright=False) == self.size
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
@@ -170,11 +187,21 @@ class SampleCheck:
             return
         problem = "has another size than its photograph"
         remedy = "bring both to one size, labels by nearest neighbour"
+        ratio = (self.size[0] * size[1]) / (self.size[1] * size[0])
+        mends = f": `{command('fix', dataset.root)} DST` does so"
         if dataset.image_size(self.image, upright=False) == size:
             self.is_unturned = True
             problem = "has the orientation of its photograph before EXIF rotation"
-            remedy = "turn the label map too, or remove the photograph's EXIF orientation"
+            remedy = f"turn the label map too{mends}"
+        elif abs(ratio - 1) <= SHAPE_TOLERANCE:
+            self.is_scaled = True
+            remedy += mends
         self._add(self.labels, problem, remedy, "{} x {}, not {} x {}".format(*size, *self.size))
+
+
+def command(verb: str, root: Path) -> str:
+    """Return a command of `scaseg data` for a dataset, ready to paste."""
+    return f"scaseg data {verb} {shlex.quote(shown(root))}"
 
 
 def check_pairs(
@@ -225,12 +252,15 @@ def in_parallel(
     return results
 
 
-def duplicate_findings(splits: Splits, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
-    """Find photographs that occur twice, in one split or (a leak) in two.
+def duplicate_findings(
+    root: Path, splits: Splits, checks: Iterable[SampleCheck]
+) -> Iterator[Finding]:
+    """Find photographs that occur twice, pixel for pixel, in one split or (a leak) in two.
 
     val and test may share: `overlap_findings` says what that means.
     """
-    drop = "`scaseg data fix SRC DST --drop-duplicates` does so, --data.check quick trains anyway"
+    drop = f"`{command('fix', root)} DST --drop-duplicates` does so, "
+    drop += "--data.check quick trains anyway"
     home: dict[Path, str] = {}
     for split, pairs in splits.items():
         for image, times in Counter(pair.image for pair in pairs).items():

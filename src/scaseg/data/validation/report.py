@@ -101,14 +101,14 @@ def render(
         for kind in findings_by_kind(report.errors) + findings_by_kind(report.warnings)
     ]
     if not findings_only:
-        errors = _plural(len(report.errors), "error") if report.errors else "No errors"
-        counts = f"{errors}, {_plural(len(report.warnings), 'warning')}."
+        errors = plural(len(report.errors), "error") if report.errors else "No errors"
+        counts = f"{errors}, {plural(len(report.warnings), 'warning')}."
         parts.append(counts if report.findings else "No problems found.")
     return "\n\n".join(part for part in parts if part)
 
 
 def _overview(report: Report) -> str:
-    rows = [(split, _plural(count, "image")) for split, count in report.splits.items()]
+    rows = [(split, plural(count, "image")) for split, count in report.splits.items()]
     if report.sizes:
         smallest, median, largest = (f"{high} x {wide}" for high, wide in report.sizes.values())
         span = f"all {median}" if smallest == largest else f"{smallest} to {largest}"
@@ -170,5 +170,6 @@ def _kind(kind: list[Finding], width: int) -> str:
     return "\n".join(lines)
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """Return a count in words: 1 error, 2 errors."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
