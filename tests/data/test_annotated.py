@@ -43,6 +43,14 @@ class AnnotatedTests(PairedDatasetTests):
         with pytest.raises(ValueError, match=r"--uncovered: 'car'; give one of background, unlab"):
             self.dataset.configured(uncovered="car")(root)
 
+    def test_spaces_around_a_name_make_no_other_class(self, root):
+        """labelme's 'tree' and 'tree ' were two."""
+        for path in root.rglob("*"):
+            if path.suffix in (".json", ".xml", ".yaml"):
+                path.write_text(path.read_text().replace("tree", "tree ", 1))
+        data = self.dataset(root)
+        assert (data.classes, data[0].labels.tolist()) == (self.classes, self.labels)
+
     def test_the_order_of_the_classes_can_be_given(self, root, tmp_path):
         (tmp_path / "names.txt").write_text("tree\n_background_\ncar\n")
         data = self.dataset.configured(classes_file=str(tmp_path / "names.txt"))(root)

@@ -25,7 +25,7 @@ from scaseg.config.keys import COMPARED, require_read
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.splits import evaluation_split
+from scaseg.data.splits import evaluation_split, require_held_out
 from scaseg.data.validation.check import Part, require_valid
 from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER
@@ -85,6 +85,7 @@ def compare(
         run = load_recipe(USUAL if run is None else run, overrides)
         require_read(overrides or (), COMPARED)
         require_effect(run, overrides or (), [parse_variant(one).context for one in contexts])
+        require_held_out(run.data, overrides or ())
     elif overrides:
         raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
     if run.model.start_from is not None:

@@ -1,13 +1,37 @@
-"""Names of classes: which of them mean unlabelled, and which of two datasets are the same."""
+"""Names of classes: lists of them, which mean unlabelled, which of two datasets are the same."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+
+from scaseg.errors import UserError
+from scaseg.io.paths import read_lines, shown
 
 UNLABELLED = {"unlabelled", "unlabeled", "notlabelled", "notlabeled", "nolabel", "unannotated"}
 UNLABELLED |= {"void", "unclassified", "unknown", "undefined", "ignore", "ignored", "nodata"}
 PERHAPS = UNLABELLED | {"background", "bg", "other", "others", "rest"}  # often classes, too
+_NUMBERED = re.compile(r"(\d{1,4})\s*[\s:;,.)=-]\s*\S.*")
+
+
+def read_class_names(path: Path) -> list[str]:
+    """Read a file of class names, one a line; UserError where lines hold more than names."""
+    return plain_names(read_lines(path), shown(path))
+
+
+def plain_names(lines: list[str], place: str) -> list[str]:
+    """Return lines that are names; UserError where commas divide them, or numbers count them."""
+    if len(lines) == 1 and "," in lines[0]:
+        raise UserError(place, "one line with commas", "write one name a line")
+    matches = [_NUMBERED.fullmatch(line) for line in lines]
+    numbers = [int(match[1]) for match in matches if match]
+    if len(lines) > 1 and numbers in (list(range(len(lines))), list(range(1, len(lines) + 1))):
+        # the first line is 0: numbers from 1 on would put every name off by one
+        first = ", and 'unlabelled' before them where 0 is no class" if numbers[0] else ""
+        remedy = f"write the names alone, one a line{first}"
+        raise UserError(place, "numbers stand before the names", remedy, repr(lines[0]))
+    return lines
 
 
 def means_unlabelled(name: str, *, perhaps: bool = False) -> bool:

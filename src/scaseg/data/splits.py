@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -90,6 +90,14 @@ def training_splits(
     kept = sorted(set(range(len(train))) - set(held))
     description = f"{len(held)} of {len(train)} training images held out"
     return train.subset(kept), train.subset(held), description
+
+
+def require_held_out(config: DataConfig, typed: Container[str]) -> None:
+    """Refuse data.hold_out where it was typed and the data have a split to validate on."""
+    auto = config.val == "auto" and config.folds is None
+    if "data.hold_out" in typed and auto and "val" in split_names(config):
+        remedy = "leave it out, or move the list away"
+        raise UserError("--data.hold_out", "has no effect: there is a val list", remedy)
 
 
 def evaluation_split(

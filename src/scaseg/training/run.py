@@ -21,6 +21,7 @@ from scaseg.data.augmentations import Mixture
 from scaseg.data.custom import Custom
 from scaseg.data.datasets.own import open_own
 from scaseg.data.loading import Samples, TrainingDataset
+from scaseg.data.splits import require_held_out
 from scaseg.data.transforms import Transform, build_mixtures, build_transforms
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import write_json, write_text
@@ -160,6 +161,8 @@ def train(
     elif folder is not None and run.model.start_from is not None:  # it is resolved there
         run = replace(run, model=load_recipe(folder / RECIPE).model)
     run, given = _given(run, data, val, classes)
+    if given is None and not resume:
+        require_held_out(run.data, overrides)
     if run.data.bands is not None:  # they are no colours
         run = replace(run, augment=replace(run.augment, saturation=0.0, hue=0.0))
     mixtures = build_mixtures(run.augment) if transforms is None else []

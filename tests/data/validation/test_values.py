@@ -223,3 +223,136 @@ def test_a_leak_names_the_way_on(root):
     (root / "test.txt").write_text("x\ny\nb")
     [error] = check_data(FolderDataset, root).errors
     assert f"`scaseg data fix {root} DST --drop-duplicates` does so" in str(error)
+
+
+UNLABELLED_FIRST = "write 'unlabelled' before the names and give --data.reduce_zero_label true"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0, 1, 2], "0 is 'sky', and 'car' never occurs: or is 0 unlabelled, and 1 'sky'?"),
+        ([1, 2, 3, 255], "no label is 0, 'sky', and 1 is 'tree': or is 1 'sky'?"),
+    ],
+)
+def test_names_that_may_be_off_by_one_are_said_with_both_readings(root, capsys, values, said):
+    """Every class was learned under its neighbour's name, without a word."""
+    names(root, "sky tree road car")
+    labels_everywhere(root, values)
+    full = f"{root}: {said}; then {UNLABELLED_FIRST}; else leave it"
+    report = check_data(FolderDataset, root)
+    assert (report.errors, full in lines(report.warnings)) == ((), True)
+    train(root)
+    assert f"note: {full}" in capsys.readouterr().err
+    main(["evaluate", "--model", str(root / "run"), "--device", "cpu", "--workers", "0"])
+    said_there = capsys.readouterr().err
+    assert f"{said}; then give --data.reduce_zero_label true; else leave it" in said_there
+    quick = []
+    quick_check(FolderDataset(root), notify=quick.append)  # a few maps: nothing follows
+    assert quick == []
+    names(root, "unlabelled sky tree road car")  # the advice
+    report = check_data(FolderDataset, root, reduce_zero_label=True)
+    assert (report.errors, report.classes[0], report.reading) == ((), "sky", "")
+    assert not any("or is" in line for line in lines(report.warnings))
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "is_said"),
+    [
+        ("sky tree road", [0, 1, 2], True),
+        ("sky tree road", [0, 1, 2, 255], False),
+        ("background tree road", [0, 1, 2], False),
+        ("sky tree", [0, 1], False),
+    ],
+)
+def test_what_zero_is_taken_for_where_every_class_occurs(root, capsys, text, values, is_said):
+    """No warning: data that are labelled everywhere look like this, too."""
+    names(root, text)
+    labels_everywhere(root, values)
+    main(["data", "check", str(root)])
+    out = " ".join(capsys.readouterr().out.split())
+    said = "No pixel is unlabelled: 0 is 'sky', 1 'tree', 2 'road'. Where 0 means unlabelled and"
+    assert (f"{said} 1 is 'sky', {UNLABELLED_FIRST}." in out) == is_said
+    assert "No problems found." in out
+
+
+def labels_of_16_bits(root, values):
+    row = np.resize(np.array(values, np.uint16), 24)
+    for path in (root / "labels").iterdir():
+        Image.fromarray(np.tile(row, (16, 1))).save(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 1, 2, 65535], "--data.ignore_index 65535"),
+        ([0, 1, 65535], "--data.ignore_index 65535"),  # as many values as names
+        ([0, 1, 2, 255, 65535], "--data.label_map '{65535: 255}'"),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_65535_is_unlabelled_where_it_alone_is_no_class(root, values, expected, named):
+    if not named:
+        (root / "classes.txt").unlink()
+    labels_of_16_bits(root, values)
+    remedies = {one.remedy for one in check_data(FolderDataset, root).errors}
+    assert remedies == {f"where 65535 means unlabelled, give {expected}"}
+    options = {"ignore_index": 65535} if "ignore" in expected else {"label_map": {65535: 255}}
+    assert not check_data(FolderDataset, root, **options).errors
+
+
+def test_a_few_large_values_get_the_map_to_paste(root):
+    (root / "classes.txt").unlink()
+    labels_of_16_bits(root, [0, 1000, 65000])
+    remedies = {one.remedy for one in check_data(FolderDataset, root).errors}
+    paste = "--data.label_map '{1000: 1, 65000: 2}'"
+    assert remedies == {f"where each value is a class, give {paste}; ids of objects are none"}
+    assert not check_data(FolderDataset, root, label_map={1000: 1, 65000: 2}).errors
+
+
+def test_label_maps_that_were_all_refused_are_not_called_unlabelled(root):
+    labels_everywhere(root, [7, 8])
+    assert {one.problem for one in check_data(FolderDataset, root).errors} == {
+        "holds labels that are no class, 0 to 2"
+    }
+    for path in (root / "labels").iterdir():
+        path.write_bytes(b"no image")
+    errors = check_data(FolderDataset, root).errors
+    assert errors
+    assert not any("no pixel" in line for line in lines(errors))
+
+
+def test_names_that_differ_in_case_alone_are_said(root):
+    names(root, "Car tree car")
+    [said] = lines(check_data(FolderDataset, root).warnings)
+    assert said.startswith("classes: 'Car' and 'car' are two classes; give both one name")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sky,tree,road", "one line with commas; write one name a line"),
+        ("0 sky\n1 tree\n2 road", "numbers stand before the names ('0 sky'); write the names"),
+        ("1: sky\n2: tree\n3: road", "and 'unlabelled' before them where 0 is no class"),
+        ("1 sky\n3 tree\n2 road", None),
+    ],
+)
+def test_lines_of_classes_txt_are_names(root, text, said):
+    """Labels were called '0 sky', or all of them one class."""
+    (root / "classes.txt").write_text(text)
+    if said is None:
+        assert FolderDataset(root).classes == tuple(text.splitlines())
+    else:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            FolderDataset(root)
+
+
+def test_hold_out_beside_a_val_list_is_refused(root, capsys):
+    (root / "test.txt").rename(root / "val.txt")
+    hold_out = ("--data.hold_out", "0.5")
+    for command in ((*TRAIN, "--out", root / "run"), ("compare", "--out", root / "comparison")):
+        said = refused(capsys, *command, "--data", root, *hold_out)
+        assert "--data.hold_out: has no effect: there is a val list; leave it out" in said
+    (root / "val.txt").rename(root / "test.txt")
+    train(root, *hold_out)
+    assert "held out" in capsys.readouterr().err

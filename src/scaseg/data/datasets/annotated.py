@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.class_names import read_class_names
 from scaseg.data.datasets import layout
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.color_table import UNLABELLED as UNLABELLED_NAMES
 from scaseg.data.decode.shapes import Canvas
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import shown
 
 BACKGROUND, UNLABELLED = "background", "unlabelled"
 BACKGROUND_NAMES = {BACKGROUND, "bg"}  # in any case, with underscores around them or without
@@ -61,13 +62,15 @@ class AnnotatedDataset(PairedDataset):
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:
-        found = read_lines(Path(cls.classes_file)) if cls.classes_file else cls.named_classes(root)
+        file = cls.classes_file
+        found = read_class_names(Path(file)) if file else cls.named_classes(root)
         return cls._with_background(found, shown(root))
 
     @classmethod
     def _with_background(cls, found: Iterable[str], place: str) -> tuple[str, ...]:
         """Return the names of the classes without those of unlabelled pixels, with a background."""
-        names = [name for name in dict.fromkeys(found) if not _is(name, UNLABELLED_NAMES)]
+        plain = dict.fromkeys(name.strip() for name in found)  # tools let "car " pass
+        names = [name for name in plain if not _is(name, UNLABELLED_NAMES)]
         if cls.uncovered == BACKGROUND and not any(_is(one, BACKGROUND_NAMES) for one in names):
             names.insert(0, BACKGROUND)
         if len(names) > IGNORE:
@@ -88,8 +91,8 @@ class AnnotatedDataset(PairedDataset):
 
     def value_of(self, name: str) -> int:
         """Return the value of a class; UserError, without a place, if it is none."""
-        if name in self.values:
-            return self.values[name]
+        if (known := self.values.get(name.strip())) is not None:
+            return known
         if _is(name, UNLABELLED_NAMES):
             return self.ignore_index
         names = ", ".join(list(self.values)[:SHOWN])

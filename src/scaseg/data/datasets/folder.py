@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from scaseg.data.class_names import read_class_names
 from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
 from scaseg.data.datasets.base import read_list as read_names
 from scaseg.data.datasets.data_yaml import yaml_classes
@@ -24,7 +25,7 @@ from scaseg.data.datasets.lists import find_lists, find_pairs, part_below, read_
 from scaseg.data.datasets.recognition import advice, is_ours
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import shown
 
 RENAME = "bring the names together: `scaseg data prepare suffix SRC DST`"
 SAVE = "save label maps as PNG"
@@ -52,7 +53,7 @@ class FolderDataset(PairedDataset):
         path = next((one for one in text_files(root) if one.name.lower() == "classes.txt"), None)
         if path is None:
             return yaml_classes(root)
-        names = tuple(read_lines(path))
+        names = tuple(read_class_names(path))
         if not names:
             raise UserError(shown(path), "names no class", "give one name a line")
         return names

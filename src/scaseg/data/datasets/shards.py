@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.class_names import plain_names
 from scaseg.data.datasets.base import FilePair, SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.hugging_face import HuggingFace, cell_bytes
@@ -74,7 +75,8 @@ def read_index(root: str) -> Index:
         splits.setdefault(split, []).append(Shard(name))
     text = read_file(root, "classes.txt", MOST_BYTES)
     lines = [line.strip() for line in (text or b"").decode("utf-8-sig", "replace").splitlines()]
-    return Index(splits, tuple(line for line in lines if line) or None)
+    names = plain_names([line for line in lines if line], f"{root}/classes.txt")
+    return Index(splits, tuple(names) or None)
 
 
 def _parse(plain: Any) -> Index:

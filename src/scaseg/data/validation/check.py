@@ -22,7 +22,7 @@ from scaseg.data.datasets.base import FilePair, PairedDataset, SegmentationDatas
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting
-from scaseg.data.validation.values import value_findings
+from scaseg.data.validation.values import value_findings, zero_in_words
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import on_disk, shown, user_cache
@@ -30,7 +30,7 @@ from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 2  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 3  # raise it when the check learns something: what older ones found valid may not be
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]
@@ -114,7 +114,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         findings.duplicate_findings(root, splits, checks),
         findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
-        findings.class_findings(everything, names, pixels, train_pixels),
+        findings.class_findings(everything, names, pixels, train_pixels, in_train),
     )
     eta, weights = None, None
     if any(train_pixels):
@@ -137,6 +137,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         weights=weights,
         weighting=str(weighting),
         findings=tuple(one._replace(place=one.place.removeprefix(inside)) for one in found),
+        reading=zero_in_words(everything, checks),
     )
 
 
@@ -240,7 +241,8 @@ def require_valid(
     overlap = list(findings.overlap_findings(splits, checks))
     more = [*values, *findings.duplicate_findings(data.root, splits, checks)]
     if training:
-        more += findings.class_findings(data, names, pixels[0], pixels[0])
+        in_train = _statistics_of(parts[0].data.pairs, checks)
+        more += findings.class_findings(data, names, pixels[0], pixels[0], in_train)
     for part, counts in zip(parts, pixels, strict=True):
         if not any(counts) and not (training and part is parts[0]):  # said by class_findings
             error = _unlabelled(part.data, "validation" if training else "evaluation")

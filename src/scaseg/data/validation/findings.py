@@ -328,9 +328,16 @@ def stray_findings(everything: PairedDataset, splits: Splits) -> Iterator[Findin
 
 
 def class_findings(
-    dataset: PairedDataset, names: Sequence[str], pixels: Sequence[int], train_pixels: Sequence[int]
+    dataset: PairedDataset,
+    names: Sequence[str],
+    pixels: Sequence[int],
+    train_pixels: Sequence[int],
+    in_train: Sequence[LabelStatistics],
 ) -> Iterator[Finding]:
-    """Check the classes: their names, and whether each of them occurs."""
+    """Check the classes: their names, and whether each of them occurs.
+
+    in_train: of the training's label maps that could be read.
+    """
     root = shown(dataset.root)
     if dataset.classes is None:
         problem = "class names are missing, so they are class 0, class 1, ..."
@@ -338,7 +345,15 @@ def class_findings(
     for name, times in Counter(names).items():
         if times > 1:
             yield Finding("classes", "a class name occurs twice", "each class needs its own", name)
+    alike: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        alike[name.strip().casefold()].add(name)
+    for same in (sorted(same) for same in alike.values() if len(same) > 1):
+        problem = f"{' and '.join(map(repr, same))} are two classes"
+        yield warning("classes", problem, "give both one name if they are the same")
     if not any(train_pixels):
+        if not in_train or any(one.pixels for one in in_train):
+            return  # all were refused: said of each
         yield Finding(root, "no pixel of the training images is labelled", "label some")
         return
     if dataset.classes is None and is_sparse(sum(map(bool, pixels)), len(pixels) - 1):

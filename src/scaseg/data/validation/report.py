@@ -57,6 +57,7 @@ class Report:
     weights: tuple[float, ...] | None
     weighting: str  # which weights they are
     findings: tuple[Finding, ...]
+    reading: str = ""  # what the values are taken for, where another reading fits as well
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -147,6 +148,7 @@ def _chart(report: Report, width: int, encoding: str) -> str:
     if report.unlabelled:
         share = report.unlabelled / (total + report.unlabelled)
         lines += textwrap.wrap(f"{_percent(share)} of the pixels are unlabelled.", width)
+    lines += textwrap.wrap(report.reading, width, break_on_hyphens=False)
     text = "\n".join(lines)
     fits = text.encode(encoding, "ignore").decode(encoding) == text
     return text if fits else text.translate(ASCII)

@@ -25,6 +25,9 @@ from scaseg.data.validation.findings import (
 )
 from scaseg.io.paths import shown
 
+UNLABELLED_16 = 65535  # as label maps of 16 bits often have it
+MOST_PASTED = 32  # values beyond 999 that may be classes: ids of objects are more
+
 Statistics = Mapping[Path, LabelStatistics]
 
 
@@ -65,17 +68,38 @@ def value_findings(
     if training and not sampled:
         yield from _unlikely_classes(dataset, values, labels)
     yield from _taken_for_classes(dataset, values, labels, statistics, training=training)
-    yield from _no_classes(dataset, values, labels, statistics)
+    if not sampled and _is_readable_twice(dataset):
+        yield from _off_by_one(dataset, labels, statistics, training=training)
+    yield from _no_classes(dataset, values, labels, statistics, sampled=sampled)
 
 
 def _no_classes(
-    dataset: PairedDataset, values: set[int], labels: set[int], statistics: Statistics
+    dataset: PairedDataset,
+    values: set[int],
+    labels: set[int],
+    statistics: Statistics,
+    *,
+    sampled: bool,
 ) -> Iterator[Finding]:
     """Find labels beyond the classes, file by file."""
     known = MOST_UNNAMED if dataset.classes is None else len(dataset.classes)
     remedy = "rename them with --data.label_map, or name more classes"
-    if dataset.classes is None:
+    no_class = [
+        value
+        for value, label in _classes_of(dataset, values).items()
+        if label != IGNORE and not 0 <= label < known
+    ]
+    if no_class == [UNLABELLED_16]:
+        option = f"--data.ignore_index {UNLABELLED_16}"
+        if dataset.ignore_index in values:  # both are
+            renamed = dataset.label_map | {UNLABELLED_16: dataset.ignore_index}
+            option = f"--data.label_map '{renamed}'"
+        remedy = f"where {UNLABELLED_16} means unlabelled, give {option}"
+    elif dataset.classes is None:
         remedy = "are they colours, or ids of objects? Give class indices, or name the classes"
+        if not sampled and len(labels) <= MOST_PASTED and min(labels) >= 0:
+            paste = _renumbering(dataset, values, labels)
+            remedy = f"where each value is a class, give {paste}; ids of objects are none"
     elif len(labels) == known and min(labels) >= 0:
         remedy = f"in the order of the names: {_renumbering(dataset, values, labels)}"
     elif dataset.first_name is not None and max(labels) == known:
@@ -147,6 +171,53 @@ def _taken_for_classes(
         option = "--data.reduce_zero_label true" if training else "--data.label_map '{0: 255}'"
         problem = "0 is a class like the others, and no pixel is unlabelled"
         yield warning(shown(dataset.root), problem, f"where 0 means unlabelled, give {option}")
+
+
+def _is_readable_twice(dataset: PairedDataset) -> bool:
+    """Whether 0 may be the first name, or unlabelled and 1 the first name: nothing says which."""
+    names = dataset.classes or ()
+    are_own = any(name != f"class {index}" for index, name in enumerate(names))
+    as_stored = type(dataset).read_values is PairedDataset.read_values  # else by name
+    is_said = any(means_unlabelled(name, perhaps=True) for name in names)
+    if is_said or dataset.reduce_zero_label or dataset.label_map:
+        return False
+    return len(names) > 2 and are_own and as_stored
+
+
+def _off_by_one(
+    dataset: PairedDataset, labels: set[int], statistics: Statistics, *, training: bool
+) -> Iterator[Finding]:
+    """Find names that may belong to 1, 2, ...: the first or the last never occurs."""
+    names = dataset.classes or ()
+    first, last = names[0], names[-1]
+    none_unlabelled = not any(one.unlabelled for one in statistics.values())
+    if min(labels) == 1 and max(labels) < len(names):
+        problem = f"no label is 0, {first!r}, and 1 is {names[1]!r}: or is 1 {first!r}?"
+    elif min(labels) == 0 and none_unlabelled and max(labels) < len(names) - 1:
+        problem = f"0 is {first!r}, and {last!r} never occurs: or is 0 unlabelled, and 1 {first!r}?"
+    else:
+        return
+    yield warning(shown(dataset.root), problem, f"then {_shift(training)}; else leave it")
+
+
+def _shift(training: bool) -> str:
+    """Say how the first name becomes that of 1; the names of an evaluation are a model's."""
+    option = "give --data.reduce_zero_label true"
+    return f"write 'unlabelled' before the names and {option}" if training else option
+
+
+def zero_in_words(dataset: PairedDataset, checks: Iterable[SampleCheck]) -> str:
+    """Say what 0 is taken for where all classes occur and no pixel is unlabelled, else nothing."""
+    statistics = [one.statistics for one in checks if one.statistics]
+    labels = set(chain(*(one.pixels for one in statistics)))
+    names = dataset.classes or ()
+    complete = labels == set(range(len(names))) and not any(one.unlabelled for one in statistics)
+    if not complete or not _is_readable_twice(dataset):
+        return ""
+    return (
+        f"No pixel is unlabelled: 0 is {names[0]!r}, 1 {names[1]!r}, {len(names) - 1} "
+        f"{names[-1]!r}. Where 0 means unlabelled and 1 is {names[0]!r}, {_shift(True)}."
+    )
 
 
 def _classes_of(dataset: PairedDataset, values: Iterable[int]) -> dict[int, int]:
