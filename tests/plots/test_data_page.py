@@ -82,6 +82,18 @@ def test_what_is_counted_is_what_is_shown(root, tmp_path, capsys):
     assert "All classes" not in text
 
 
+def test_the_overview_has_those_that_fit(root, tmp_path):
+    for number in range(10):  # of 14, every second one does not fit, and every second one is taken
+        for folder in ("images", "labels"):
+            copied = (root / folder / "0.png").read_bytes()
+            (root / folder / f"a{number}.png").write_bytes(copied)
+    for path in sorted((root / "labels").iterdir())[::2]:
+        Image.new("L", (30, 20)).save(path)
+    main(["data", "look", str(root), "--out", str(tmp_path / "page.html"), "--quiet"])
+    overview = figures((tmp_path / "page.html").read_text())["All classes"]
+    assert [one[0] for one in overview][:2] == ["images/1.png", "images/a1.png"]
+
+
 def test_only_a_page_of_ours_is_replaced(root, tmp_path, capsys):
     photograph = root / "images" / "0.png"
     before = photograph.read_bytes()

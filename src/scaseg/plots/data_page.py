@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -165,7 +165,9 @@ def _by_class(
 ) -> Iterator[_Section]:
     """An overview, then a section for each class: photographs with much of it to little of it."""
     spaced = range(0, len(pixels), -(-len(pixels) // OVERVIEW) or 1)
-    yield _Section("All classes", "", _examples(example, spaced))
+    others = (index for index in range(len(pixels)) if index not in spaced)  # where some do not fit
+    overview = islice(_examples(example, chain(spaced, others)), len(spaced))
+    yield _Section("All classes", "", overview)
     total = sum(chain(*(one.values() for one in pixels))) or 1
     for label, name in enumerate(classes):
         holders = [index for index, one in enumerate(pixels) if one.get(label)]
