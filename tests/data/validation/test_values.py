@@ -250,6 +250,10 @@ def test_names_that_may_be_off_by_one_are_said_with_both_readings(root, capsys, 
     quick = []
     quick_check(FolderDataset(root), notify=quick.append)  # a few maps: nothing follows
     assert quick == []
+    names(root, "sky tree road car bus")  # and nothing from few classes, where few are evaluated
+    part = [Part("test", FolderDataset(root, "test"))]
+    require_valid(part, training=False, notify=quick.append)
+    assert quick == []
     names(root, "unlabelled sky tree road car")  # the advice
     report = check_data(FolderDataset, root, reduce_zero_label=True)
     assert (report.errors, report.classes[0], report.reading) == ((), "sky", "")
