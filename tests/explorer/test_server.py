@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 
 from tests.explorer.test_payload import network, picture
+from tests.faults.fuzz_images import case_bytes
+from tests.faults.image_seeds import seeds
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'scaseg[explorer]'")
 from starlette.testclient import TestClient
@@ -247,3 +249,17 @@ def test_the_view_is_what_the_page_reads():
     view = json.loads(web.get(f"/api/images/{shared['id']}/view").content)
     assert [one["name"] for one in view["models"]] == ["first", "second"]
     assert view["image"]["src"].startswith("data:image/jpeg")
+
+
+def test_damaged_uploads_are_refused_in_one_line_and_the_server_lives():
+    web, files = client(), seeds()
+    answers = []
+    for case in range(120):
+        _, data = case_bytes(files, 7, case)
+        answer = send(web, bytes(data))
+        answers.append(answer.status_code)
+        if answer.status_code != 201:
+            assert answer.status_code == 422, case
+            assert "\n" not in answer.json()["error"]
+    assert answers.count(422) > 30
+    assert web.get("/health").json()["status"] == "ok"
