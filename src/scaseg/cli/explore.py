@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +93,9 @@ def _explore(options: argparse.Namespace) -> None:
 def _serve(
     options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
 ) -> None:
+    # oneDNN keeps what it compiled for 1,024 layers: gigabytes, where every picture has a size of
+    # its own. These are enough for two sizes.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     try:
         from scaseg.explorer.serve import example_pictures, serve
     except ImportError as error:
