@@ -7,6 +7,8 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+# root may not use the sandbox, and containers have little shared memory
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -20,7 +22,7 @@ def open_page(address, *, size=(1280, 900), **options):
             problems.append(f"requested {request.url}")
 
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         viewport = {"width": size[0], "height": size[1]}
         page = browser.new_context(viewport=viewport, **options).new_page()
         page.on("console", lambda one: problems.append(one.text) if one.type == "error" else None)
