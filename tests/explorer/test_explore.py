@@ -87,6 +87,7 @@ def test_a_photograph_is_dropped_pinned_and_occluded(folder):
         (["--overwrite"], "--overwrite: came without --export"),
         (["--export", "page.html"], "IMAGES: none"),
         (["x.png", "--export", "page.html", "--token", "a"], "--token: came with --export"),
+        (["x.png", "--export", "page.html", "--port", "0"], "--port: came with --export"),
         (["nothing.jpg"], "nothing.jpg"),
         (["--model", "sca", "sca"], "--model: sca comes twice"),
     ],

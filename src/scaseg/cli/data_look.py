@@ -8,7 +8,8 @@ from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, positive
-from scaseg.errors import UserError
+from scaseg.errors import located
+from scaseg.io.ownership import check_replaceable
 from scaseg.io.paths import check_file
 
 
@@ -36,13 +37,13 @@ def _look(options: argparse.Namespace) -> None:
     from scaseg.data.validation.check import read_data, report_on
     from scaseg.data.validation.report import plural
     from scaseg.io.atomic import write_text
-    from scaseg.plots.data_page import check_page, is_page
+    from scaseg.plots.data_page import check_page
     from scaseg.progress import progress_bar
 
     out: Path = options.out
     check_file("--out", out, overwrite=options.overwrite)
-    if out.exists() and not is_page(out):
-        raise UserError("--out", f"{out} is no page by `scaseg data look`", "give another name")
+    with located("--out"):
+        check_replaceable(out)
     dataset, settings = read_dataset(options)
     with progress_bar("reading", shown=not options.quiet) as progress:
         reading = read_data(

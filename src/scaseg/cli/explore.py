@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from scaseg.cli.options import add_max_pixels, add_with_context, find, load
 from scaseg.cli.parser import Parser, whole
-from scaseg.errors import UserError
+from scaseg.errors import UserError, located
 from scaseg.io.model_folder import USUAL
+from scaseg.io.ownership import check_replaceable
 from scaseg.io.paths import check_file
 from scaseg.progress import progress_bar
 from scaseg.system import DEVICES
@@ -62,7 +63,9 @@ def add_command(add: Callable[..., Parser]) -> None:
 
 
 def _explore(options: argparse.Namespace) -> None:
-    given = [name for name in ("port", "host", "token", "no_browser") if getattr(options, name)]
+    of_server = ("port", "host", "token", "no_browser")
+    given = [name for name in of_server if getattr(options, name) not in (None, False)]
+    given += ["port"] if options.port == 0 else []  # which equals False
     if options.export is not None and given:
         option = f"--{given[0].replace('_', '-')}"
         raise UserError(option, "came with --export, which needs no server", "leave it out")
@@ -70,6 +73,8 @@ def _explore(options: argparse.Namespace) -> None:
         raise UserError("--overwrite", "came without --export", "leave it out")
     if options.export is not None:
         check_file("--export", options.export, overwrite=options.overwrite)
+        with located("--export"):
+            check_replaceable(options.export)
     folders = [find("--model", name) for name in options.model]
     names = _distinct([name or USUAL for name in options.model])
 
@@ -122,13 +127,11 @@ def _export(
     options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
 ) -> None:
     from scaseg.data.decode.image import read_image
-    from scaseg.explorer.page import export_page, is_page
+    from scaseg.explorer.page import export_page
     from scaseg.explorer.payload import picture_payloads
     from scaseg.io.atomic import write_text
 
     page: Path = options.export
-    if page.exists() and not is_page(page):
-        raise UserError("--export", f"{page} is no page by `scaseg explore`", "give another name")
     if not images:
         raise UserError("IMAGES", "none", "give the pictures of the page")
     loaded, payloads = models(), []

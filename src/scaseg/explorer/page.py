@@ -8,11 +8,9 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 STATIC = files("scaseg.explorer") / "static"
-GENERATOR = b'content="scaseg explore"'  # by which a page of ours is known
 # in the order in which they import each other
 MODULES = ("arrays.js", "maps.js", "colors.js", "stage.js", "keep.js", "app.js", "embedded.js")
 
@@ -39,12 +37,6 @@ def server_page() -> str:
     end = '<script type="module" src="/static/server.js"></script>'
     page = (STATIC / "page.html").read_text(encoding="utf-8")
     return page.replace("<!-- head -->", head).replace("<!-- end -->", end)
-
-
-def is_page(path: Path) -> bool:
-    """Return whether a file is a page of ours, which may be replaced."""
-    with path.open("rb") as file:
-        return GENERATOR in file.read(300)
 
 
 def bundle(modules: Sequence[str]) -> str:

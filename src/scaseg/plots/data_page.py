@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain, islice
-from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from scaseg.data.validation.check import Reading
 from scaseg.data.validation.findings import Finding, LabelStatistics, in_parallel
 from scaseg.data.validation.report import Report, findings_by_kind, plural
 from scaseg.errors import UserError
+from scaseg.io.ownership import MARK
 from scaseg.io.paths import shown
 from scaseg.plots.palette import Palette, default_palette
 
@@ -30,7 +30,7 @@ PER_CLASS = 6  # photographs of each class and of each problem
 OVERVIEW = 12
 NO_CLASS = (255, 0, 255)  # the color of labels that are no class
 SAMPLED = 40  # training images that are read for the page of a run
-GENERATOR = '<meta name="generator" content="scaseg data look">'  # by which a page of ours is known
+GENERATOR = f'<meta name="generator" content="{MARK} data look">'
 
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -149,12 +149,6 @@ def dataset_page(
     summary = f"{count} of {len(dataset)} training images; {len(classes)} classes"
     title = "generated images" if dataset.root is None else str(dataset.root)
     return _render(title, summary, [], sections, classes, dataset.palette)
-
-
-def is_page(path: Path) -> bool:
-    """Return whether a file is a page of ours, which may be replaced."""
-    with path.open("rb") as file:
-        return GENERATOR.encode() in file.read(200)
 
 
 def _by_class(
