@@ -12,7 +12,7 @@ setup: $(READY)
 # constraints.txt pins torch to a version with a CPU build: unconstrained, pip may fetch gigabytes
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,explorer,log]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,explorer,export,log]"
 	touch $(READY)
 
 # Three networks trained, judged and explained on generated scenes; the report lies in demo/.
