@@ -40,6 +40,7 @@ def test_a_recipe_is_complete_loads_and_builds(path):
                 context=run.model.context,
                 head=run.model.head,
                 context_options=run.model.context_options,
+                backbone_options=run.model.backbone_options,
             )
         )
     assert model.head.score.out_channels == 2

@@ -140,16 +140,31 @@ DATASETS = Registry(
 GENERATED_DATASETS = frozenset({"context_scenes_global", "context_scenes_selective"})
 
 
-def options_of(context: str) -> list[str]:
-    """The options of a context: everything after in_channels and out_channels."""
-    return list(signature(CONTEXTS[context]).parameters)[2:]
+def options_of(part: str, parts: Registry = CONTEXTS) -> list[str]:
+    """The options of a context or a backbone: everything after in_channels and out_channels."""
+    return list(signature(parts[part]).parameters)[2 if parts is CONTEXTS else 1 :]
 
 
-def require_taken(options: Iterable[str], contexts: Sequence[str], prefix: str = "") -> None:
-    """Refuse options that other contexts take, and none of these does."""
+def require_taken(
+    options: Iterable[str], chosen: Sequence[str], prefix: str = "", parts: Registry = CONTEXTS
+) -> None:
+    """Refuse options that other contexts (backbones) take, and none of those that are chosen."""
     for name in options:
-        takers = [context for context in CONTEXTS if name in options_of(context)]
-        # an unknown context or option is refused elsewhere, with what is known
-        if takers and set(contexts) <= CONTEXTS.keys() - set(takers):
-            problem = f"has no effect: {', '.join(contexts)} does not take it"
+        takers = [part for part in parts if name in options_of(part, parts)]
+        # an unknown part or option is refused elsewhere, with what is known
+        if takers and set(chosen) <= parts.keys() - set(takers):
+            problem = f"has no effect: {', '.join(chosen)} does not take it"
             raise UserError(f"{prefix}{name}", problem, f"it is for {', '.join(takers)}")
+
+
+def taken_options(part: str, options: Mapping[str, Any], parts: Registry) -> dict[str, Any]:
+    """Return the options that a part takes; those of other parts are left out.
+
+    One recipe serves several: its options concern some of them. UserError for what none knows.
+    """
+    names = {one: options_of(one, parts) for one in parts}
+    known = dict.fromkeys(one for own in names.values() for one in own if one != "classes")
+    for one in options:
+        if one not in known:
+            raise UserError(one, "unknown key", f"give some of {', '.join(known)}")
+    return {one: value for one, value in options.items() if one in names[part]}

@@ -11,6 +11,8 @@ from torch import nn
 
 from scaseg import create_model
 from scaseg.models.backbones.base import Backbone
+from scaseg.models.backbones.mobilenet_v2 import MobileNetV2
+from scaseg.models.backbones.vgg16 import STAGES, Vgg16
 from scaseg.models.heads import SegmentationHead
 from scaseg.registry import BACKBONES, HEADS
 from tests.models.norms import stir
@@ -39,6 +41,35 @@ class BaseBackboneTest:
             features, real = backbone(torch.randn(2, 3, *size))
         assert features.shape == (2, backbone.out_channels, *backbone.map_size(*size))
         assert real is None
+
+    @pytest.mark.parametrize("size", [(8, 8), (61, 90)])
+    def test_every_level_has_the_size_that_it_says(self, backbone, size):
+        with torch.no_grad():
+            maps = backbone.pyramid(torch.randn(2, 3, *size))
+        strides = [level.stride for level in backbone.levels]
+        assert strides == sorted(set(strides))
+        assert backbone.levels[-1] == (backbone.out_channels, backbone.stride)
+        for (features, real), (channels, stride) in zip(maps, backbone.levels, strict=True):
+            rounded = [(side // stride, -(-side // stride)) for side in size]
+            assert features.shape[:2] == (2, channels)
+            assert all(n in fits for n, fits in zip(features.shape[2:], rounded, strict=True))
+            assert real is None
+
+    def test_every_level_is_padded_like_the_edge_of_a_single_image(self, backbone):
+        backbone = backbone.double()
+        images = torch.randn(2, 3, 45, 52, dtype=torch.float64)
+        real = torch.zeros(2, 45, 52, dtype=torch.bool)
+        real[0] = real[1, :37, :29] = True
+        with torch.no_grad():
+            together = backbone.pyramid(images * real[:, None], real)
+            alone = backbone.pyramid(images[1:, :, :37, :29])
+        for (features, left), (single, _) in zip(together, alone, strict=True):
+            rows, columns = single.shape[-2:]
+            torch.testing.assert_close(
+                features[1:, :, :rows, :columns], single, rtol=1e-6, atol=1e-8
+            )
+            assert left[1].sum() == left[1, :rows, :columns].sum() == rows * columns
+            assert not features[1][:, ~left[1]].any()
 
     def test_padding_is_the_edge_of_a_single_image(self, backbone):
         backbone = backbone.double()
@@ -118,7 +149,7 @@ def original(backbone, is_strided):
 
 
 def assert_finer_grid(backbone, plain):
-    """At every fourth neuron stands what the undilated network computes: strides 32, not 8."""
+    """At every fourth neuron stands what the undilated network computes: stride 32, not 8."""
     images = torch.randn(1, 3, 96, 128, dtype=torch.float64)
     with torch.no_grad():
         fine, coarse = backbone.double()(images)[0], plain.double()(images)[0]
@@ -166,6 +197,21 @@ class TestVgg16(BaseBackboneTest):
                 layer = next(convolutions)
                 x = F.relu(F.conv2d(x, layer.weight, layer.bias, padding=1))
         torch.testing.assert_close(backbone.features[:23](images), x)
+
+    @pytest.mark.parametrize(("stages", "sees"), [(2, 20), (3, 44), (4, 92)])
+    def test_fewer_stages_see_less_on_the_same_grid(self, backbone, stages, sees):
+        """The same weights up to there; pools add 1, 2 and 4, convolutions 2 at each step."""
+        cut = Vgg16(stages=stages).eval()
+        own = cut.state_dict()
+        cut.load_state_dict({name: backbone.state_dict()[name] for name in own})
+        image = torch.randn(1, 3, 61, 90)
+        with torch.no_grad():
+            (finer, _), (features, _) = cut.pyramid(image)
+            whole, _ = backbone.pyramid(image)[0]
+        assert features.shape == (1, STAGES[stages - 1][-1], 7, 11)
+        assert receptive_field(cut.features) == (sees, 8)
+        if stages >= 3:
+            torch.testing.assert_close(finer, whole)
 
 
 def receptive_field(layers):
@@ -215,6 +261,23 @@ class TestMobileNetV2(BaseBackboneTest):
     def test_it_is_the_original_on_a_finer_grid(self, backbone):
         strided = re.compile(r"features\.(7|14)\.conv\.3$")
         assert_finer_grid(backbone, original(backbone, strided.match))
+
+    @pytest.mark.parametrize(("stride", "finer"), [(16, (24, 32)), (32, (24, 32, 96))])
+    def test_larger_strides_are_the_same_network_on_a_coarser_grid(self, backbone, stride, finer):
+        coarse = MobileNetV2(stride=stride).eval()
+        coarse.load_state_dict(backbone.state_dict())
+        assert [level.channels for level in coarse.finer] == list(finer)
+        image = torch.randn(1, 3, 96, 128)
+        with torch.no_grad():
+            maps, fine = coarse.pyramid(image), backbone(image)[0]
+        step = stride // 8
+        torch.testing.assert_close(maps[-1][0], fine[:, :, ::step, ::step], rtol=1e-4, atol=1e-4)
+        assert maps[-1][0].shape[-2:] == coarse.map_size(96, 128) == (96 // stride, 128 // stride)
+
+    def test_fewer_stages(self, backbone):
+        cut = MobileNetV2(stages=4)
+        assert (cut.stride, cut.out_channels, len(cut.features)) == (8, 64, 1 + 1 + 2 + 3 + 4)
+        assert MobileNetV2(stages=5, stride=32).levels == ((24, 4), (32, 8), (96, 16))
 
 
 class TestResNet50(BaseBackboneTest):

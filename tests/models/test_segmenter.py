@@ -141,6 +141,19 @@ def change(folder, **keys):
         ({"classes": ["a", "a"]}, "classes: 'a' is named twice"),
         ({"depth": 3}, "context_options.depth: unknown key"),
         (
+            {"backbone_options": {"depth": 3}},
+            "backbone_options.depth: unknown key; give some of stages, stride",
+        ),
+        ({"backbone_options": {"stride": 4}}, "backbone_options.stride: 4; give 8, 16 or 32"),
+        (
+            {"backbone_options": {"stages": 8}},
+            "backbone_options.stages: 8; give a whole number from 3 to 7",
+        ),
+        (
+            {"backbone": "vgg16", "backbone_options": {"stride": 16}},
+            "backbone_options.stride: has no effect: vgg16 does not take it; it is for mob",
+        ),
+        (
             {"backbone_weights": "nowhere.safetensors"},
             "nowhere.safetensors is neither a file nor a model",
         ),

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.registry import require_taken
+from scaseg.registry import BACKBONES, require_taken
 
 WITH_MOMENTUM = ("sgd", "rmsprop")  # of torch.optim
-OPTIONS = "model.context_options"
+OPTIONS, BACKBONE_OPTIONS = "model.context_options", "model.backbone_options"
 
 
 def require_effect(
@@ -31,6 +31,10 @@ def require_effect(
             typed = [key.removeprefix(f"{OPTIONS}.")]
             names = run.model.context_options if key == OPTIONS else typed
             require_taken(names, contexts or [run.model.context], f"--{OPTIONS}.")
+        if key == BACKBONE_OPTIONS or key.startswith(f"{BACKBONE_OPTIONS}."):
+            typed = [key.removeprefix(f"{BACKBONE_OPTIONS}.")]
+            names = run.model.backbone_options if key == BACKBONE_OPTIONS else typed
+            require_taken(names, [run.model.backbone], f"--{BACKBONE_OPTIONS}.", BACKBONES)
 
 
 def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:

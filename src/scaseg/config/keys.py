@@ -10,7 +10,7 @@ SECTIONS = ("data", "augment", "model", "training", "machine")  # what `train` r
 COMPARED = (  # not the context: several are compared
     *("data", "augment", "training", "machine"),
     *(f"model.{key}" for key in ("backbone", "backbone_weights", "start_from", "head")),
-    *("model.palette", "model.context_options"),
+    *("model.palette", "model.context_options", "model.backbone_options"),
 )
 EVALUATED = (  # how labels are read and what is held out is known from the training
     *(f"data.{key}" for key in ("name", "root", "classes", "label_map", "reduce_zero_label")),

@@ -35,6 +35,7 @@ class ModelConfig:
     head: str = "fcn"
     in_channels: int = 3
     context_options: dict[str, Any] = field(default_factory=dict)
+    backbone_options: dict[str, Any] = field(default_factory=dict)
     palette: tuple[tuple[int, int, int], ...] | None = None  # one RGB colour for each class
     dtype: str = "uint8"  # of the pixels that it was trained on, as stored
     mean: tuple[float, ...] = IMAGENET_MEAN  # of these pixels: uint8 in [0, 1], others as stored

@@ -156,6 +156,9 @@ class NetworkConfig:
     context_options: dict[str, Any] = setting(
         {}, "options of SelectiveContext: hidden, layers, ..."
     )
+    backbone_options: dict[str, Any] = setting(
+        {}, "options of the backbone: stride, stages; those of other backbones are left out"
+    )
     palette: tuple[tuple[int, int, int], ...] | None = setting(
         None, "a colour [r, g, b] for each class", least=0, most=255
     )

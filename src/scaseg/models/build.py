@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import load_pretrained, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.build import build_context
-from scaseg.registry import BACKBONES, CONTEXTS, HEADS, require_taken
+from scaseg.registry import BACKBONES, CONTEXTS, HEADS, require_taken, taken_options
 from scaseg.system import available_memory, in_words
 
 
@@ -31,14 +31,16 @@ def create_model(
     classes: int | Sequence[str],
     backbone_weights: str | Path | None = None,
     in_channels: int = 3,
+    backbone_options: Mapping[str, Any] | None = None,
     **context_options: Any,
 ) -> Segmenter:
     """Build a segmentation network; the defaults are the paper's.
 
     classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
     Hugging Face hub), a safetensors file in torchvision's or timm's names, or a model whose
-    backbone is taken: "outdoor", a run folder. context_options go to the context: hidden,
-    layers, activation, pair_channels, ... of SelectiveContext
+    backbone is taken: "outdoor", a run folder. backbone_options: of the backbone, such as
+    {"stride": 16} or {"stages": 4}. context_options go to the context: hidden, layers,
+    activation, pair_channels, ... of SelectiveContext
 
     >>> import torch
     >>> model = create_model("mobilenet_v2", head="compact", classes=["sky", "tree", "road"])
@@ -53,6 +55,7 @@ def create_model(
         classes = [f"class {index}" for index in range(classes)]
     kind = BACKBONES.choose(backbone)
     require_taken(context_options, [context], "context_options.")
+    require_taken(backbone_options or {}, [backbone], "backbone_options.", BACKBONES)
     config = ModelConfig(
         classes=tuple(classes),
         backbone=backbone,
@@ -60,6 +63,7 @@ def create_model(
         head=head,
         in_channels=in_channels,
         context_options=dict(context_options),
+        backbone_options=dict(backbone_options or {}),
         # for channels that are not red, green and blue nobody knows better
         mean=kind.mean if in_channels == 3 else (0.5,) * in_channels,
         std=kind.std if in_channels == 3 else (0.25,) * in_channels,
@@ -148,7 +152,9 @@ class _NoDraws(TorchFunctionMode):
 
 
 def _assemble(config: ModelConfig) -> Segmenter:
-    backbone: Backbone = BACKBONES[config.backbone](config.in_channels)
+    with located("backbone_options", "."):
+        own = taken_options(config.backbone, config.backbone_options, BACKBONES)
+        backbone: Backbone = BACKBONES[config.backbone](config.in_channels, **own)
     channels, classes = backbone.out_channels, len(config.classes)
     with located("context_options", "."):
         options = config.context_options

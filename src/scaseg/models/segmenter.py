@@ -204,7 +204,7 @@ class Segmenter(nn.Module):
         return Upload().push_to_hub(repo_id, **options)
 
     def _check(self, images: Tensor, sizes: Tensor | None) -> None:
-        channels, least = self.config.in_channels, self.backbone.stride
+        channels, least = self.config.in_channels, self.backbone.least_side
         fits = f"at least {least} x {least} pixels"
         if images.dim() != 4 or images.shape[1] != channels or min(images.shape[-2:]) < least:
             problem = f"shape {tuple(images.shape)}"

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from scaseg.errors import UserError
-from scaseg.registry import CONTEXTS, options_of
+from scaseg.registry import CONTEXTS, options_of, taken_options
 
 
 def build_context(
@@ -16,16 +16,10 @@ def build_context(
 ) -> nn.Module:
     """Build the context of that name; options of the other contexts are left out.
 
-    One recipe serves a comparison of contexts: its options concern some of them. `classes` is no
-    option: a context that has such a parameter gets this number.
+    `classes` is no option: a context that has such a parameter gets this number.
     """
-    names = {context: options_of(context) for context in CONTEXTS}
-    known = dict.fromkeys(one for own in names.values() for one in own if one != "classes")
-    for one in options or {}:
-        if one not in known:
-            raise UserError(one, "unknown key", f"give some of {', '.join(known)}")
-    own = {one: value for one, value in (options or {}).items() if one in names[name]}
-    if "classes" in names[name]:
+    own = taken_options(name, options or {}, CONTEXTS)
+    if "classes" in options_of(name):
         own["classes"] = classes
     try:
         context: nn.Module = CONTEXTS[name](in_channels, **own)

@@ -83,6 +83,7 @@ def _model_config(
         context=run.model.context,
         head=backbone.usual_head if run.model.head == "auto" else run.model.head,
         context_options=run.model.context_options,
+        backbone_options=run.model.backbone_options,
         fit=run.augment.fit,
         in_channels=run.data.bands or 3,
         **statistics,

@@ -24,7 +24,7 @@ KEY = "model.start_from"
 # the keys of each section that a model decides
 ARCHITECTURE = defaultdict(
     tuple,
-    model=("backbone", "context", "head", "context_options"),
+    model=("backbone", "context", "head", "context_options", "backbone_options"),
     data=("bands", "mean", "std"),
 )
 MOST_NAMES = 8  # of classes in a line

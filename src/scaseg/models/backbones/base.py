@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
 from scaseg.config.run import SMALLEST_SIDE
 
 State = dict[str, Tensor]
+# features (B, C, h, w), and which neurons are real and no padding (B, h, w); None: all
+Map = tuple[Tensor, Tensor | None]
+
+
+class Level(NamedTuple):
+    """One of the maps that a backbone computes: its channels, and the pixels between neurons."""
+
+    channels: int
+    stride: int
 
 
 class Backbone(nn.Module):
     """Base class: images (B, in_channels, H, W) -> features (B, out_channels, h, w).
 
-    A new backbone is one file with a subclass, built from `in_channels`, and its line in
-    `scaseg.registry.BACKBONES`.
+    A new backbone is one file with a subclass, built from `in_channels` and options of its own
+    (`backbone_options`), and its line in `scaseg.registry.BACKBONES`. It computes `pyramid`.
     """
 
     out_channels: int
-    stride: int = SMALLEST_SIDE  # pixels between neurons, and the least side of an image
+    stride: int = SMALLEST_SIDE  # pixels between neurons
+    least_side: int = SMALLEST_SIDE  # of an image
+    finer: tuple[Level, ...] = ()  # maps before the features, finest first, that a head may read
     offset: float = 0.0  # the pixel in the middle of what neuron 0 sees
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
     std: tuple[float, ...] = IMAGENET_STD
@@ -30,12 +43,21 @@ class Backbone(nn.Module):
         """Return (h, w) of the features of an image: here of convolutions that step and pad."""
         return -(-height // self.stride), -(-width // self.stride)
 
-    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return the features (B, out_channels, h, w), and which neurons are real (B, h, w).
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """All maps of `pyramid`: the finer ones, then the features."""
+        return (*self.finer, Level(self.out_channels, self.stride))
+
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        """Return the map of every level: its features, 0 where padding is, and its real neurons.
 
         `real` (B, H, W) says which pixels are not padding; None: all of them.
         """
         raise NotImplementedError
+
+    def forward(self, images: Tensor, real: Tensor | None = None) -> Map:
+        """Return the features alone (B, out_channels, h, w), and which neurons are real."""
+        return self.pyramid(images, real)[-1]
 
     @staticmethod
     def rename(state: State) -> State:

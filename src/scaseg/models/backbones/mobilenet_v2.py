@@ -6,8 +6,10 @@ import re
 
 from torch import Tensor, nn
 
-from scaseg.models.backbones.base import Backbone, State
+from scaseg.errors import UserError
+from scaseg.models.backbones.base import Backbone, Level, Map, State
 from scaseg.models.padding import PaddedBatchNorm2d, apply_layers, keep_real, strided
+from scaseg.ops.checks import check_whole_number
 
 # expansion, channels, blocks, stride of the first block: table 2 of Sandler et al. 2018
 STAGES = (
@@ -25,40 +27,52 @@ TIMM_FIRST = {"conv_dw": 0, "bn1": 1, "conv_pw": 3, "bn2": 4}  # it does not exp
 
 
 class MobileNetV2(Backbone):
-    """(B, in_channels, H, W) -> (B, 320, ceil(H / 8), ceil(W / 8)).
+    """(B, in_channels, H, W) -> (B, 320, ceil(H / stride), ceil(W / stride)).
 
-    From 1/8 on, strides become dilations: the block that would have strided computes the same
-    values, only more of them, and later blocks look further to see what they saw. The last 1x1
-    convolution (320 -> 1280) belongs to the classifier and is left out. The names of the weights
-    number every layer of a block.
+    stride: 8, 16 or 32. From there on, strides become dilations: the block that would have strided
+    computes the same values, only more of them, and later blocks look further to see what they saw.
+    stages: how many of the seven rows of STAGES it has (3 to 7); with fewer it sees less, and has
+    fewer channels. The last 1x1 convolution (320 -> 1280) belongs to the classifier and is left
+    out. The names of the weights number every layer of a block.
     """
 
-    out_channels = 320
     channels_last = False  # not measured: most of its convolutions are depthwise
     hub = "timm/mobilenetv2_100.ra_in1k"
 
-    def __init__(self, in_channels: int = 3) -> None:
+    def __init__(self, in_channels: int = 3, *, stride: int = 8, stages: int = 7) -> None:
         super().__init__()
+        if stride not in (8, 16, 32):
+            raise UserError("stride", f"{stride!r}", "give 8, 16 or 32")
+        check_whole_number("stages", stages, 3, len(STAGES))
         blocks: list[nn.Module] = [nn.Sequential(*_convolution(in_channels, 32, 3, stride=2))]
         channels, reached, dilation = 32, 2, 1
-        for expansion, width, count, first_stride in STAGES:
+        levels: dict[int, tuple[Level, int]] = {}  # by stride, with the number of its last block
+        for expansion, width, count, first_stride in STAGES[:stages]:
             for index in range(count):
-                stride = first_stride if index == 0 else 1
+                step = first_stride if index == 0 else 1
                 seen = dilation
-                if stride == 2 and reached == self.stride:
-                    stride, dilation = 1, 2 * dilation
-                reached *= stride
-                blocks.append(InvertedResidual(channels, width, expansion, stride, seen))
+                if step == 2 and reached == stride:
+                    step, dilation = 1, 2 * dilation
+                reached *= step
+                blocks.append(InvertedResidual(channels, width, expansion, step, seen))
                 channels = width
+            levels[reached] = Level(channels, reached), len(blocks) - 1
+        self.stride, self.out_channels = reached, channels  # few stages do not reach a stride of 32
+        kept = [levels[one] for one in levels if 4 <= one < reached]
+        self.finer = tuple(level for level, _ in kept)
+        self._last_blocks = [last for _, last in kept]
         self.features = nn.Sequential(*blocks)
         self.initialize()
 
-    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        real = strided(real)
-        x = keep_real(apply_layers(self.features[0], images, real), real)
-        for block in self.features[1:]:  # type: ignore[attr-defined]
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        real, maps = strided(real), []
+        stem, *blocks = self.features
+        x = keep_real(apply_layers(stem, images, real), real)
+        for number, block in enumerate(blocks, start=1):
             x, real = block(x, real)
-        return keep_real(x, real), real
+            if number in self._last_blocks:
+                maps.append((keep_real(x, real), real))
+        return [*maps, (keep_real(x, real), real)]
 
     @staticmethod
     def rename(state: State) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.models.backbones.base import Backbone
+from scaseg.models.backbones.base import Backbone, Level, Map
 from scaseg.models.padding import PaddedBatchNorm2d, keep_real, strided
 
 # blocks, channels of the 3x3 convolution, stride and dilation of each stage: strides 2 of the last
@@ -21,6 +21,7 @@ class ResNet50(Backbone):
     """
 
     out_channels = 2048
+    finer = (Level(256, 4),)
     hub = "timm/resnet50.tv_in1k"
 
     def __init__(self, in_channels: int = 3) -> None:
@@ -37,7 +38,7 @@ class ResNet50(Backbone):
             self.add_module(f"layer{stage}", nn.ModuleList(blocks))
         self.initialize()
 
-    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
         real = strided(real)
         x = keep_real(self.relu(self.bn1(self.conv1(images), real)), real)
         # nothing is below 0 here, so zeros are to a largest value what lies beyond the edge
@@ -46,7 +47,9 @@ class ResNet50(Backbone):
         for stage in range(1, len(STAGES) + 1):
             for block in self.get_submodule(f"layer{stage}").children():
                 x, real = block(x, real)
-        return keep_real(x, real), real
+            if stage == 1:
+                finer = keep_real(x, real), real
+        return [finer, (keep_real(x, real), real)]
 
 
 class Bottleneck(nn.Module):

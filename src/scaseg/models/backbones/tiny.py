@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.models.backbones.base import Backbone
+from scaseg.models.backbones.base import Backbone, Level, Map
 from scaseg.models.padding import PaddedBatchNorm2d, apply_layers, keep_real, strided
 
 # channels, kernel, stride of each convolution
@@ -20,6 +20,7 @@ class Tiny(Backbone):
     """
 
     out_channels = 64
+    finer = (Level(48, 4),)
     usual_head = "pointwise"
 
     def __init__(self, in_channels: int = 3) -> None:
@@ -38,10 +39,11 @@ class Tiny(Backbone):
         self.features = nn.Sequential(*layers)
         self.initialize()
 
-    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        x = images
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        x, maps = images, []
         for layer, (_, _, stride) in zip(self.features, LAYERS, strict=True):
             if stride == 2:
                 real = strided(real)
             x = keep_real(apply_layers(layer, x, real), real)
-        return x, real
+            maps.append((x, real))
+        return [maps[2], maps[4]]

@@ -6,8 +6,9 @@ import re
 
 from torch import Tensor, nn
 
-from scaseg.models.backbones.base import Backbone, State
+from scaseg.models.backbones.base import Backbone, Level, Map, State
 from scaseg.models.padding import keep_real, pooled
+from scaseg.ops.checks import check_whole_number
 
 # Convolutions between the pools of VGG16; torchvision counts every layer, which gives the names
 # of the weights: features.0 (conv1_1) to features.28 (conv5_3).
@@ -20,20 +21,23 @@ class Vgg16(Backbone):
     pool1 to pool3 stay; pool4 and pool5 are removed, and the convolutions after pool4 (conv5)
     get dilation 2, so that each still sees what it saw. What follows pool5 in VGG16, fc6, needs
     dilation 4 for the same reason: see the head `fcn`.
+
+    stages: how many of the five blocks of convolutions it has (2 to 5). With fewer it sees less;
+    pools stay up to 1/8, so that the map does.
     """
 
-    out_channels = 512
     offset = 3.5  # pools halve, and drop what is left over: neuron r sees around pixel 8 r + 3.5
     usual_head = "fcn"  # the paper's
     hub = "timm/vgg16.tv_in1k"
 
-    def __init__(self, in_channels: int = 3) -> None:
+    def __init__(self, in_channels: int = 3, *, stages: int = 5) -> None:
         super().__init__()
+        check_whole_number("stages", stages, 2, len(STAGES))
         layers: list[nn.Module] = []
         channels = in_channels
         for stage, widths in enumerate(STAGES, start=1):
             dilation = 2 if stage == 5 else 1
-            for width in widths:
+            for width in widths if stage <= stages else ():
                 layers += [
                     nn.Conv2d(channels, width, 3, padding=dilation, dilation=dilation),
                     nn.ReLU(inplace=True),
@@ -43,6 +47,8 @@ class Vgg16(Backbone):
                 layers.append(nn.MaxPool2d(2, 2))
             elif stage == 4:
                 layers.append(nn.Identity())  # pool4's place: the names after it stay as they are
+        self.out_channels = channels
+        self.finer = (Level(STAGES[min(stages, 3) - 1][-1], 4),)
         self.features = nn.Sequential(*layers)
         self.initialize()
 
@@ -50,15 +56,16 @@ class Vgg16(Backbone):
         """Return (h, w) of the features of an image: pools drop what is left over."""
         return height // self.stride, width // self.stride
 
-    def forward(self, images: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        x = images
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        x, finer = images, (images, real)
         for layer in self.features:
-            x = layer(x)
             if isinstance(layer, nn.MaxPool2d):
+                finer = x, real  # in the end what goes into the last pool, at 1/4
                 real = pooled(real)  # less: windows across the edge of an odd size are dropped
+            x = layer(x)
             if isinstance(layer, nn.MaxPool2d | nn.ReLU):
                 x = keep_real(x, real)
-        return x, real
+        return [finer, (x, real)]
 
     @staticmethod
     def rename(state: State) -> State:
