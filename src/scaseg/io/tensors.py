@@ -116,8 +116,9 @@ def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
-        if tensor.numel():
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        if tensor.numel():  # contiguous, yet a single element may have any stride, which `view` refuses
+            flat = tensor.as_strided((tensor.numel(),), (1,))
+            digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
