@@ -116,7 +116,7 @@ def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
-        if tensor.numel():  # contiguous, yet a single element may have any stride, which `view` refuses
+        if tensor.numel():  # contiguous, but one element may have any stride
             flat = tensor.as_strided((tensor.numel(),), (1,))
             digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
