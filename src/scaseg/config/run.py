@@ -252,6 +252,9 @@ class MachineConfig:
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256
     )
+    augment: Literal["auto", "loader", "device"] = setting(
+        "auto", "where images are coloured, resized and cropped; auto: on a GPU, else by loaders"
+    )
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,15 @@ class RandomHue:
 
     amount: float = 0.05
 
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
+    def draw(self, random: Generator) -> NDArray[np.float32]:
+        """The matrix (3, 3) that turns colours."""
         angle = 2 * np.pi * random.uniform(-self.amount, self.amount)
         turn = np.eye(3)
         turn[1:, 1:] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-        matrix = (np.linalg.inv(YIQ) @ turn @ YIQ).astype(np.float32)
-        pixels = sample.image.astype(np.float32) @ matrix.T
+        return (np.linalg.inv(YIQ) @ turn @ YIQ).astype(np.float32)
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        pixels = sample.image.astype(np.float32) @ self.draw(random).T
         return replace(sample, image=np.clip(pixels.round(), 0, 255).astype(np.uint8))
 
 

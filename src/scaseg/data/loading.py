@@ -23,6 +23,7 @@ from torch.utils.data import Sampler
 
 from scaseg.data.augmentations import Mixture
 from scaseg.data.datasets.base import SegmentationDataset
+from scaseg.data.device_augmentation import Planned, plan, split_chain
 from scaseg.data.sample import IGNORE, Example, Sample, as_example
 from scaseg.data.transforms import Compose, Transform, generator
 from scaseg.errors import UserError
@@ -116,18 +117,30 @@ class SamplerState(NamedTuple):
 
 @dataclass
 class TrainingDataset:
-    """Augmented examples, indexed by (epoch, index)."""
+    """Augmented examples, indexed by (epoch, index).
+
+    plans: leave to the device what it can compute (`device_augmentation`); without mixtures only.
+    """
 
     samples: Samples
     transforms: Sequence[Transform]
     seed: int
     mixtures: Sequence[tuple[float, Mixture]] = ()  # after the transforms, each so often
+    plans: bool = False
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, key: tuple[int, int]) -> Example:
+    def __getitem__(self, key: tuple[int, int]) -> Example | Planned:
         epoch, index = key
+        if not self.plans:
+            return self.example(epoch, index)
+        random = generator(self.seed, epoch, index)
+        first, rest = split_chain(self.transforms)
+        return plan(Compose(first)(self.samples[index], random), rest, random)
+
+    def example(self, epoch: int, index: int) -> Example:
+        """Compute an example here, whatever the device may do."""
         chain, random = Compose(self.transforms), generator(self.seed, epoch, index)
         sample = chain(self.samples[index], random)
         for often, mixture in self.mixtures:

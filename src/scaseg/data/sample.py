@@ -95,25 +95,33 @@ def as_example(sample: Sample) -> Example:
     return Example(image.permute(2, 0, 1), labels, sample.real_size, sample.name)
 
 
-def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples to a common size, right and below: 0 for pixels, IGNORE for labels.
+def common_size(
+    shapes: Sequence[tuple[int, int]], sizes: Sequence[tuple[int, int]]
+) -> tuple[int, int]:
+    """Return (height, width) of a batch of examples of such shapes, padding left out such sizes.
 
-    The common size is what the largest needs: padding that all examples share is cut off, where
-    they differ in size in steps of STEP. It is masked in the network anyway, so it would only cost
-    time; examples of one size need no mask.
+    It is what the largest needs: padding that all examples share is cut off, where they differ in
+    size in steps of STEP. It is masked in the network anyway, so it would only cost time; examples
+    of one size need no mask.
     """
-    for example in examples:
-        if not isinstance(example, Example):
-            raise UserError("collate", f"a {type(example).__name__}", "make it an example first")
-    sizes = {example.size for example in examples}
-    step = 1 if len(sizes) == 1 < len(examples) else STEP
+    step = 1 if len(set(sizes)) == 1 < len(sizes) else STEP
     height, width = (
         min(
-            max(example.image.shape[1 + side] for example in examples),
+            max(shape[side] for shape in shapes),
             -(-max(size[side] for size in sizes) // step) * step,
         )
         for side in (0, 1)
     )
+    return height, width
+
+
+def collate(examples: Sequence[Example]) -> Batch:
+    """Pad examples to a common size, right and below: 0 for pixels, IGNORE for labels."""
+    for example in examples:
+        if not isinstance(example, Example):
+            raise UserError("collate", f"a {type(example).__name__}", "make it an example first")
+    shapes = [(example.image.shape[1], example.image.shape[2]) for example in examples]
+    height, width = common_size(shapes, [example.size for example in examples])
     pixels = [example.image for example in examples]
     if any(image.dtype != pixels[0].dtype for image in pixels):
         pixels = [unit_pixels(image) for image in pixels]

@@ -51,8 +51,12 @@ class RandomHorizontalFlip:
 
     p: float = 0.5
 
+    def draw(self, random: Generator) -> bool:
+        """Whether an image is mirrored."""
+        return random.random() < self.p
+
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        if random.random() >= self.p:
+        if not self.draw(random):
             return sample
         require_unpadded(sample, type(self).__name__)
         return replace(sample, image=sample.image[:, ::-1], labels=sample.labels[:, ::-1])
@@ -65,12 +69,16 @@ class RandomResize:
     low: float = 0.75
     high: float = 2.0
 
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
+    def size(self, before: tuple[int, ...], random: Generator) -> tuple[int, int]:
+        """Draw the (height, width) that an image of another gets."""
         factor = float(np.exp(random.uniform(np.log(self.low), np.log(self.high))))
-        height, width = sample.labels.shape
+        height, width = before
         # never below one neuron; what is smaller already is left to the network to refuse
         low = min(SMALLEST_SIDE, height, width)
-        return resize(sample, max(low, round(height * factor)), max(low, round(width * factor)))
+        return max(low, round(height * factor)), max(low, round(width * factor))
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        return resize(sample, *self.size(sample.labels.shape, random))
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,14 @@ class RandomCrop:
     height: int
     width: int
 
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
-        rows, columns = sample.labels.shape
+    def corner(self, size: tuple[int, ...], random: Generator) -> tuple[int, int]:
+        """Draw the top left corner of what is cut out of a (height, width)."""
+        rows, columns = size
         top = int(random.integers(0, max(rows - self.height, 0) + 1))
-        left = int(random.integers(0, max(columns - self.width, 0) + 1))
+        return top, int(random.integers(0, max(columns - self.width, 0) + 1))
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        top, left = self.corner(sample.labels.shape, random)
         window = np.s_[top : top + self.height, left : left + self.width]
         cut = replace(sample, image=sample.image[window], labels=sample.labels[window])
         return Pad(self.height, self.width)(cut, random)
@@ -96,8 +108,12 @@ class ResizeToFit:
     height: int = 448
     width: int = 448
 
+    def size(self, before: tuple[int, ...]) -> tuple[int, int]:
+        """The (height, width) that an image of another gets."""
+        return fitted_size(before, (self.height, self.width))
+
     def __call__(self, sample: Sample, random: Generator) -> Sample:
-        return resize(sample, *fitted_size(sample.labels.shape, (self.height, self.width)))
+        return resize(sample, *self.size(sample.labels.shape))
 
 
 @dataclass(frozen=True)
@@ -128,11 +144,16 @@ class ColorJitter:
     contrast: float = 0.2
     saturation: float = 0.2
 
-    def __call__(self, sample: Sample, random: Generator) -> Sample:
+    def draw(self, random: Generator) -> tuple[float, float, float]:
+        """The factors of brightness, contrast and saturation."""
         bright, contrast, saturation = (
             random.uniform(1 - amount, 1 + amount)
             for amount in (self.brightness, self.contrast, self.saturation)
         )
+        return bright, contrast, saturation
+
+    def __call__(self, sample: Sample, random: Generator) -> Sample:
+        bright, contrast, saturation = self.draw(random)
         # in place, and channel by channel: reducing an axis of three is ten times as slow
         pixels = sample.image.astype(np.float32)
         pixels *= bright

@@ -149,7 +149,7 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
     model.to(place)
     try:
-        batch = collate([examples[0, index] for index in chosen])
+        batch = collate([examples.example(0, index) for index in chosen])
         with evaluating(model):
             mean, std = (
                 torch.tensor(one, device=place) for one in (model.config.mean, model.config.std)

@@ -19,6 +19,7 @@ from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.own import CHECKED, OwnDataset
 from scaseg.data.datasets.shards import ShardDataset
 from scaseg.data.decode.bands import band_header
+from scaseg.data.device_augmentation import collate_planned, split_chain
 from scaseg.data.loading import (
     DiskCache,
     EpochBatchSampler,
@@ -219,6 +220,21 @@ def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) ->
     return DiskCache(dataset, place) if run.data.cache == "disk" and place else dataset
 
 
+def can_plan(run: RunConfig, examples: TrainingDataset, device: str) -> bool:
+    """Whether the device augments, wholly or in part; UserError where it should and cannot."""
+    wanted = run.machine.augment
+    if wanted == "loader" or (wanted == "auto" and device != "cuda"):
+        return False
+    problem = ""
+    if examples.mixtures:
+        problem = "cutmix and classmix are the loaders'"
+    elif not split_chain(examples.transforms)[1]:
+        problem = "nothing of this run's augmentation is the device's"
+    if problem and wanted == "device":
+        raise UserError("--machine.augment", f"device, but {problem}", "give auto")
+    return not problem
+
+
 def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer) -> DataLoader[Any]:
     """Load augmented batches in the order of (seed, epoch)."""
     batches = EpochBatchSampler(
@@ -229,7 +245,7 @@ def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer)
     return DataLoader(
         examples,  # type: ignore[arg-type]
         batch_sampler=batches,
-        collate_fn=collate,
+        collate_fn=collate_planned if examples.plans else collate,
         **_loader_options(run.machine),
     )
 

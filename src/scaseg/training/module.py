@@ -15,6 +15,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from scaseg.config.run import MachineConfig, TrainingConfig
+from scaseg.data.device_augmentation import PlannedBatch, augment
 from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import IGNORE, Batch, normalize
 from scaseg.errors import located
@@ -209,10 +210,15 @@ class SegmentationModule(LightningModule):
         self.skipped = checkpoint["skipped"]
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, index: int) -> Any:
-        """Move tensors but sizes: training_step reads them, which would make a GPU wait."""
+        """Move tensors but sizes: training_step reads them, which would make a GPU wait.
+
+        What loaders have left to the device is done there.
+        """
         if isinstance(batch, Batch):
             images = batch.images.to(device, non_blocking=True)
             return batch._replace(images=images, labels=batch.labels.to(device, non_blocking=True))
+        if isinstance(batch, PlannedBatch):
+            return augment(batch, device)
         return super().transfer_batch_to_device(batch, device, index)
 
     @property

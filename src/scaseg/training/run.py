@@ -39,7 +39,14 @@ from scaseg.system import choose_precision
 from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
-from scaseg.training.data import Given, cached, evaluation_loader, open_data, training_loader
+from scaseg.training.data import (
+    Given,
+    cached,
+    can_plan,
+    evaluation_loader,
+    open_data,
+    training_loader,
+)
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.pictures import ValidationPictures
@@ -64,7 +71,13 @@ COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second"
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
 MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
-MOVABLE |= {"machine.device", "machine.precision", "machine.channels_last", "machine.workers"}
+MOVABLE |= {
+    "machine.device",
+    "machine.precision",
+    "machine.channels_last",
+    "machine.workers",
+    "machine.augment",
+}
 
 
 @dataclass(frozen=True)
@@ -283,8 +296,10 @@ def _train(
     module = SegmentationModule(
         model, training, class_weights=weights, frozen_norms=norms, notify=log
     )
+    plans = can_plan(run, augmented(data.train), device)
     if device == "cuda":
-        log(module.use_gpu(choose_precision(run.machine.precision, device), run.machine))
+        used = module.use_gpu(choose_precision(run.machine.precision, device), run.machine)
+        log(f"{used}{', augmentation' if plans else ''}")
     if checkpoint is not None:  # before anything is written
         files.require_weights(checkpoint, module.state_dict())
         for line in resumed:
@@ -339,7 +354,8 @@ def _train(
             # all batches of one size: let cuDNN search for the fastest algorithm once
             benchmark=run.augment.crop is not None or run.augment.fit is not None,
         )
-        images = training_loader(run, augmented(cached(data.train, run, folder)), trainer)
+        examples = replace(augmented(cached(data.train, run, folder)), plans=plans)
+        images = training_loader(run, examples, trainer)
         val_images = None
         if data.val is not None:
             val_images = evaluation_loader(cached(data.val, run, folder), run.machine, trainer)
