@@ -1,12 +1,17 @@
 import os
 import pickle
+import shutil
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from scaseg.config.recipe import load_recipe
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.loading import DiskCache, EvaluationDataset, RamCache, TrainingDataset
+from scaseg.errors import UserError
+from scaseg.training.data import cached
 
 
 def write(root, index, seed, size=(6, 9)):
@@ -122,8 +127,8 @@ def test_a_file_of_another_length_is_read_again_whatever_its_time(root, tmp_path
     paths = [root / "images" / "0.bmp", root / "labels" / "0.png"]
     times = [(path.stat().st_atime_ns, path.stat().st_mtime_ns) for path in paths]
     write(root, 0, seed=99, size=(20, 30))
-    for path, time in zip(paths, times, strict=True):
-        os.utime(path, ns=time)
+    for path, before in zip(paths, times, strict=True):
+        os.utime(path, ns=before)
     assert_same(disk(root, tmp_path)[0], FolderDataset(root)[0])
 
 
@@ -178,6 +183,44 @@ def test_too_little_memory_is_refused_before_reading(root):
     assert len(RamCache(FolderDataset(root), room=2 * needed)) == 3
     with pytest.raises(ValueError, match=r"data.cache: ram: .* are free; use disk or none"):
         RamCache(Untouchable(root), room=needed)
+
+
+def test_too_little_disk_is_refused_before_reading(root, tmp_path, monkeypatch):
+    needed = 4 * 9 * (6 + 7 + 8)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=needed))
+    with pytest.raises(UserError, match=r"data.cache: disk: .* are free; use none, or another"):
+        DiskCache(Untouchable(root), tmp_path / "cache")
+    monkeypatch.undo()
+    for index in range(3):
+        disk(root, tmp_path)[index]
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage._replace(free=needed))
+    disk(root, tmp_path)  # they are there already
+
+
+def test_all_runs_share_the_users_cache(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("SCASEG_CACHE", str(tmp_path / "user"))
+    run = load_recipe(None, {"data.root": str(root), "data.cache": "disk"})
+    first = cached(FolderDataset(root), run, tmp_path / "run 1")
+    second = cached(FolderDataset(root), run, tmp_path / "run 2")
+    assert first.folder == second.folder == tmp_path / "user" / "decoded"
+    monkeypatch.setenv("SCASEG_CACHE", "")
+    assert cached(FolderDataset(root), run, tmp_path / "run").folder == tmp_path / "run" / "cache"
+
+
+def test_what_was_not_used_for_long_makes_room(root, tmp_path):
+    kept = disk(root, tmp_path)
+    for index in range(3):
+        kept[index]
+    long_ago = time.time() - 10 * 86_400
+    for path in kept.folder.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    kept[1]  # used
+    assert sum(path.stat().st_mtime > long_ago + 1 for path in kept.folder.iterdir()) == 2
+    images = [kept._paths(index)[0] for index in range(3)]
+    DiskCache(kept.dataset, kept.folder, most=sum(path.stat().st_size for path in kept._paths(1)))
+    assert [path.exists() for path in images] == [False, True, False]
+    assert_same(kept[0], FolderDataset(root)[0])
 
 
 def test_no_images_need_no_memory(root):

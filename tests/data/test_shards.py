@@ -4,6 +4,7 @@ import functools
 import http.server
 import io
 import json
+import os
 import tarfile
 import threading
 from itertools import pairwise
@@ -104,6 +105,15 @@ def test_a_prepared_folder_is_not_written_into(scenes, shards):
     with pytest.raises(SystemExit, match="2"):
         main(["data", "prepare", "folder", str(scenes), str(shards), "--shards", "4"])
     assert (shards / "shards.json").read_bytes() == before
+
+
+def test_a_shard_that_was_written_again_is_another_entry_of_a_cache(shards):
+    before = [ShardDataset(shards, "train").fingerprint(index) for index in (0, 1)]
+    for path in shards.glob("train-*.tar"):
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))  # of the same size
+    after = [ShardDataset(shards, "train").fingerprint(index) for index in (0, 1)]
+    assert len({*before, *after}) == 4
 
 
 def test_a_server_gives_the_same_and_each_shard_is_fetched_once(scenes, server, tmp_path):

@@ -71,9 +71,11 @@ class DataConfig:
     shard_cache: float = setting(
         50.0, "shards from elsewhere: GiB that are kept on this machine", least=0.1
     )
-    cache: Literal["none", "ram", "disk"] = setting("none", "keep decoded images")
+    cache: Literal["none", "ram", "disk"] = setting(
+        "none", "keep decoded images; disk: for all processes and runs, ram: for this one"
+    )
     cache_dir: str | None = setting(
-        None, "where cache: disk keeps them; null: in the run folder (shards: the user's cache)"
+        None, "where cache: disk keeps them, or shards; null: the user's cache, for all runs"
     )
 
     def __post_init__(self) -> None:

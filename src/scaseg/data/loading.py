@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
+import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +32,10 @@ from scaseg.data.sample import IGNORE, Example, Sample, as_example
 from scaseg.data.transforms import Compose, Transform, generator
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
+from scaseg.io.remote import make_room
+from scaseg.version import __version__
 
+DAY = 86_400  # seconds
 UNLABELLED = -1  # the index of an image whose labels are all IGNORE
 
 
@@ -40,15 +47,7 @@ class RamCache:
 
     def __init__(self, dataset: SegmentationDataset, *, room: int | None = None) -> None:
         self.dataset = dataset
-        # from the sizes of up to 64 images: 3 bytes of colour (or its bands), 1 of label a pixel
-        depth = 1 + (dataset.bands or 3) * (1 if dataset.dtype in (None, "uint8") else 4)
-        chosen = range(0, len(dataset), max(1, len(dataset) // 64))
-        pixels = sum(math.prod(dataset.size(index)) for index in chosen)
-        needed = depth * pixels / max(1, len(chosen)) * len(dataset)
-        if room is not None and needed > 0.8 * room:
-            need, free = f"{needed / 2**30:.1f}", f"{room / 2**30:.1f}"
-            what = f"ram: the decoded images take about {need} GiB and {free} GiB are free"
-            raise UserError("data.cache", what, "use disk or none")
+        require_room(dataset, "ram", room)
         with ThreadPoolExecutor(dataset.threads or 4) as pool:
             samples = pool.map(dataset.__getitem__, range(len(dataset)))
             self.samples = [(one.image, _short(one.labels), one.name) for one in samples]
@@ -67,13 +66,22 @@ class RamCache:
 class DiskCache:
     """A dataset whose decoded images are kept in a folder as they are first read.
 
-    The key is the dataset's fingerprint: a changed file or other label options are another entry.
+    They are mapped into memory: processes and trainings side by side share it. The key is the
+    dataset's fingerprint: a changed file or other label options are another entry. most: bytes that
+    may lie in the folder, which must hold nothing else; what was used least recently is removed.
     """
 
-    def __init__(self, dataset: SegmentationDataset, folder: str | Path) -> None:
+    def __init__(
+        self, dataset: SegmentationDataset, folder: str | Path, *, most: int | None = None
+    ) -> None:
         self.dataset = dataset
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        if most is not None:
+            make_room(self.folder, most)
+        if dataset.root is not None:  # else each look may fetch a shard
+            free = shutil.disk_usage(self.folder).free
+            require_room(dataset, "disk", free, kept=lambda index: self._paths(index)[0].exists())
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -81,13 +89,16 @@ class DiskCache:
     def neighbours(self, index: int) -> Sequence[int]:
         return self.dataset.neighbours(index)
 
+    def _paths(self, index: int) -> list[Path]:
+        facts = f"{__version__} {self.dataset.fingerprint(index)}"
+        key = hashlib.sha256(facts.encode()).hexdigest()[:32]
+        return [self.folder / f"{key}.{part}.npy" for part in ("image", "labels")]
+
     def __getitem__(self, index: int) -> Sample:
-        key = hashlib.sha256(self.dataset.fingerprint(index).encode()).hexdigest()[:32]
-        paths = [self.folder / f"{key}.{part}.npy" for part in ("image", "labels")]
+        paths = self._paths(index)
         try:
             # mapped copy-on-write: a transform that writes must not write into the cache
             image, labels = (open_memmap(path, mode="c") for path in paths)
-            return Sample(image, labels.astype(np.int32), self.dataset.names[index])
         except (OSError, ValueError):  # not there yet, or torn
             sample = self.dataset[index]
             arrays: list[NDArray[np.generic]] = [sample.image, _short(sample.labels)]
@@ -96,6 +107,33 @@ class DiskCache:
                 with whole_file(path, durable=False) as temporary, temporary.open("wb") as file:
                     np.save(file, array)
             return sample
+        with suppress(OSError):  # removed in the meantime, or another user's
+            if time.time() - paths[0].stat().st_mtime > DAY:
+                for path in paths:
+                    os.utime(path)  # so that it is known to be in use
+        return Sample(image, labels.astype(np.int32), self.dataset.names[index])
+
+
+def require_room(
+    dataset: SegmentationDataset,
+    place: str,
+    room: int | None,
+    kept: Callable[[int], bool] = lambda index: False,
+) -> None:
+    """Refuse to keep decoded images where they would take over 80 % of the bytes that are free.
+
+    kept: whether an image takes no more room.
+    """
+    # from the sizes of up to 64 images: 3 bytes of colour (or its bands), 1 of label a pixel
+    depth = 1 + (dataset.bands or 3) * (1 if dataset.dtype in (None, "uint8") else 4)
+    chosen = range(0, len(dataset), max(1, len(dataset) // 64))
+    pixels = sum(math.prod(dataset.size(index)) for index in chosen if not kept(index))
+    needed = depth * pixels / max(1, len(chosen)) * len(dataset)
+    if room is not None and needed > 0.8 * room:
+        need, free = f"{needed / 2**30:.1f}", f"{room / 2**30:.1f}"
+        what = f"{place}: the decoded images take about {need} GiB and {free} GiB are free"
+        fits = "use disk or none" if place == "ram" else "use none, or another data.cache_dir"
+        raise UserError("data.cache", what, fits)
 
 
 def _short(labels: NDArray[np.int32]) -> NDArray[np.integer]:

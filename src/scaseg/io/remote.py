@@ -69,7 +69,7 @@ def fetch(url: str, folder: Path, room: int) -> Path:
         with waiting_lock(target.with_suffix(".lock")):
             if not target.is_file():
                 _download(url, target, facts.get("size"))
-                _make_room(folder, room, keep=target)
+                make_room(folder, room, keep=target)
     with suppress(OSError):  # removed by another process in the meantime: fetched again
         os.utime(target)
     return target
@@ -91,7 +91,8 @@ def _download(url: str, target: Path, size: int | None) -> None:
             time.sleep(attempt)
 
 
-def _make_room(folder: Path, room: int, keep: Path) -> None:
+def make_room(folder: Path, room: int, keep: Path | None = None) -> None:
+    """Remove the files of a folder that were used least recently, until they fit into `room`."""
     with suppress(OSError):  # another process may remove some, too
         files = [(path.stat(), path) for path in folder.iterdir() if path.suffix != ".lock"]
         total = sum(status.st_size for status, _ in files)

@@ -43,7 +43,7 @@ from scaseg.data.validation.check import (
     require_valid,
 )
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
+from scaseg.io.paths import shown, user_cache
 from scaseg.progress import Progress, progress_bar
 from scaseg.system import available_memory, usable_cores
 from scaseg.training.run_folder import PIXELS
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pytorch_lightning import Trainer
 
 
+DECODED_BYTES = 50 << 30  # that may lie in the user's cache when a run begins
 # training and validation images, and where the latter come from
 Given = tuple[SegmentationDataset, SegmentationDataset | None, str]
 
@@ -216,8 +217,13 @@ def cached(dataset: SegmentationDataset, run: RunConfig, folder: Path | None) ->
     """Cache decoded images where the run asks for it."""
     if run.data.cache == "ram":
         return RamCache(dataset, room=available_memory(torch.device("cpu")))
-    place = run.data.cache_dir or (None if folder is None else folder / "cache")
-    return DiskCache(dataset, place) if run.data.cache == "disk" and place else dataset
+    if run.data.cache != "disk":
+        return dataset
+    if run.data.cache_dir is not None:
+        return DiskCache(dataset, run.data.cache_dir)
+    if (shared := user_cache()) is not None:
+        return DiskCache(dataset, shared / "decoded", most=DECODED_BYTES)
+    return dataset if folder is None else DiskCache(dataset, folder / "cache")
 
 
 def can_plan(run: RunConfig, examples: TrainingDataset, device: str) -> bool:

@@ -199,7 +199,10 @@ class ShardDataset(SegmentationDataset):
     def fingerprint(self, index: int) -> str:
         shard, row = self._place(index)
         local = self._fetched(shard)
+        # a copy's name changes with the file that it is of; its time says when it was used
+        stamp = (str(local.resolve()), local.stat().st_mtime_ns) if self.root else (local.name,)
         facts = [self.source, self.shards[shard].name, local.stat().st_size, row, self.fields]
+        facts += stamp
         reader = self._labels
         facts += [sorted(reader.label_map.items()), reader.reduce_zero_label, reader.ignore_index]
         return repr([*facts, self.classes, self.bands])
