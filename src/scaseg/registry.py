@@ -107,6 +107,7 @@ HEADS = Registry(
         "compact": "scaseg.models.heads:COMPACT",
         "light": "scaseg.models.heads:LIGHT",
         "pointwise": "scaseg.models.heads:POINTWISE",
+        "pyramid": "scaseg.models.heads:PYRAMID",
     },
 )
 DATASETS = Registry(

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from scaseg import create_model, load_model
-from scaseg.models.padding import real_pixels, strided
-from scaseg.models.segmenter import enlarge
+from scaseg.models.padding import enlarge, real_pixels, strided
 from scaseg.registry import BACKBONES, CONTEXTS
 from tests.models.norms import stir
 from tests.shared import MOBILENET_V2, VGG16, needs

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
 from scaseg.inference.preprocessing import ImageLike, Preprocessed, as_array, as_tensor
-from scaseg.models.segmenter import Segmenter, evaluating, require_finite
+from scaseg.models.backbones.base import Map
+from scaseg.models.segmenter import Features, Segmenter, evaluating, require_finite
 from scaseg.nn.context import Context
 from scaseg.nn.contexts.baselines import NoContext
 
@@ -89,12 +92,22 @@ class ContextFeatures:
     image: NDArray[np.uint8]
     features: Tensor
     grid: NeuronGrid
+    finer: Sequence[Map] = ()  # other maps of the backbone, for a head that reads them
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Score the classes at each neuron: features with their context (B, M, h, w) -> the same.
+
+        A head that scores finer neurons is averaged over those of each one.
+        """
+        finer = [(one.expand(len(x), -1, -1, -1), None) for one, _ in self.finer]
+        scores, _ = self.model.score(Features(torch.relu(x), None, finer))
+        return F.adaptive_avg_pool2d(scores, (x.shape[2], x.shape[3])) if finer else scores
 
     @torch.no_grad()
     def classes(self) -> Tensor:
         """Predict the class of each neuron: (h, w), on the CPU."""
         with evaluating(self.model):
-            scores = self.model.head(torch.relu(self.context(self.features)))
+            scores = self.scores(self.context(self.features))
         return require_finite(self.model, scores)[0].argmax(0).cpu()
 
     @torch.no_grad()
@@ -114,7 +127,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
     pixels = as_array(model, image)
     view = Preprocessed(model, as_tensor(pixels, model.device)).whole()
     with evaluating(model):
-        features, _ = model.backbone(view)
+        *finer, (features, _) = model.pyramid(view)
     require_finite(model, features, "features")
     grid = NeuronGrid(
         image_size=pixels.shape[:2],
@@ -123,7 +136,7 @@ def extract_features(model: Segmenter, image: ImageLike) -> ContextFeatures:
         stride=model.backbone.stride,
         offset=model.backbone.offset,
     )
-    return ContextFeatures(model, context, picture(pixels), features, grid)
+    return ContextFeatures(model, context, picture(pixels), features, grid, finer)
 
 
 def context_of(model: Segmenter) -> Context:

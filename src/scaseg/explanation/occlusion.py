@@ -142,5 +142,5 @@ def occluded(features: ContextFeatures, kept: Tensor) -> Tensor:
     with evaluating(features.model):
         # not context(x, mask=...): that would take the neurons out of the map too
         remaining = context.target_context(batch, None, kept.to(batch.device))
-        scores = features.model.head(torch.relu(context.combine(batch, remaining)))
+        scores = features.scores(context.combine(batch, remaining))
     return scores.float().softmax(1).flatten(2).cpu()

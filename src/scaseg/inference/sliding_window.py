@@ -2,7 +2,8 @@
 
 Windows start at multiples of the backbone's stride and are blended at its neurons. So a neuron far
 from any seam has the very score that it would have in one pass over the whole image, and only a
-strip of windows is held, at 1/8.
+strip of windows is held, at 1/8. A head that reads finer maps scores each window by itself: it
+looks less far beyond an edge than a window is blended, and its scores are blended, at 1/4.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.inference.preprocessing import Preprocessed
+from scaseg.models.heads import PyramidHead
 from scaseg.models.segmenter import Segmenter, require_finite
 from scaseg.nn.streaming import StreamedContext
 
@@ -25,27 +27,32 @@ COLUMNS = 256  # neurons side by side that the head is given at once
 class Window(NamedTuple):
     """One window along one axis.
 
-    own: the neurons, counted from its first, that are no other window's own: overlaps are divided
-    in the middle. blending: the weight of each neuron; those of all windows sum to 1.
+    neurons: of the features. own: those, counted from its first, that are no other window's own:
+    overlaps are divided in the middle. blended: the neurons of what is blended, features or scores
+    of a finer map; blending: the weight of each; those of all windows sum to 1.
     """
 
     pixels: slice
     neurons: slice
     own: slice
+    blended: slice
     blending: Tensor
 
 
 class WindowGrid:
     """The windows of an image: evenly spaced, overlapping by at least `overlap` pixels.
 
-    size: (h, w) of the whole image in neurons.
+    size: (h, w) of the whole image in neurons that are blended.
     """
 
     def __init__(self, model: Segmenter, size: tuple[int, int], window: int, overlap: int) -> None:
-        self.size = model.backbone.map_size(*size)
+        backbone, stride = model.backbone, model.score_stride
+        neurons = self.size = backbone.map_size(*size)
+        if stride != backbone.stride:
+            self.size = backbone.map_size(*size, stride)
         self.rows, self.columns = (
-            _windows(pixels, neurons, window, overlap, model.backbone.stride)
-            for pixels, neurons in zip(size, self.size, strict=True)
+            _windows(*lengths, window, overlap, backbone.stride, backbone.stride // stride)
+            for lengths in zip(size, neurons, self.size, strict=True)
         )
 
     def crops(
@@ -69,27 +76,37 @@ def evenly_spaced(length: int, window: int, overlap: int) -> list[slice]:
     return [slice(start, start + window) for start in starts]
 
 
-def _windows(pixels: int, neurons: int, window: int, overlap: int, stride: int) -> list[Window]:
+def _windows(
+    pixels: int, neurons: int, blended: int, window: int, overlap: int, stride: int, finer: int
+) -> list[Window]:
+    """The windows along one axis; finer: neurons that are blended for each one of the features."""
     parts, shared = [slice(0, neurons)], -(-overlap // stride)
     if pixels > window:
         length = max(1, window // stride)
         parts = evenly_spaced(neurons, length, min(shared, length - 1))
     borders = [0, *((a.stop + b.start) // 2 for a, b in pairwise(parts)), neurons]
-    total, ramps = torch.zeros(neurons), []
-    for part in parts:
-        distance = torch.arange(1.0, part.stop - part.start + 1)
+    places = [
+        slice(part.start * finer, blended if part.stop == neurons else part.stop * finer)
+        for part in parts
+    ]
+    total, ramps = torch.zeros(blended), []
+    for place in places:
+        distance = torch.arange(1.0, place.stop - place.start + 1)
         distance = torch.minimum(distance, distance.flip(0))  # from the nearer edge
-        ramps.append((distance / (shared + 1)).clamp(max=1))
-        total[part] += ramps[-1]
+        ramps.append((distance / (shared * finer + 1)).clamp(max=1))
+        total[place] += ramps[-1]
     return [
         Window(
             # the last one has what is left of the last stride, or of a pool's odd pixels
             slice(part.start * stride, pixels if part.stop == neurons else part.stop * stride),
             part,
             slice(start - part.start, stop - part.start),
-            ramp / total[part],
+            place,
+            ramp / total[place],
         )
-        for part, ramp, (start, stop) in zip(parts, ramps, pairwise(borders), strict=True)
+        for part, place, ramp, (start, stop) in zip(
+            parts, places, ramps, pairwise(borders), strict=True
+        )
     ]
 
 
@@ -115,9 +132,11 @@ def sliding_window_inference(
                 for column, part in zip(columns, features, strict=True):
                     # each neuron counts once, in the window that owns it
                     context.add(part[:, row.own, column.own].unsqueeze(0))
-    blended = RowStream(grid.size, _blend_features(model, image, grid, context, batch_size))
-    scores = _score_rows(model.head, blended, grid.rows[0].neurons.stop)
-    return RowStream(grid.size, (require_finite(model, block) for block in scores))
+    blended = _blend(model, image, grid, context, batch_size)
+    if not isinstance(model.head, PyramidHead):
+        features = RowStream(grid.size, blended)
+        blended = _score_rows(model.head, features, grid.rows[0].neurons.stop)
+    return RowStream(grid.size, (require_finite(model, block) for block in blended))
 
 
 class RowStream:
@@ -159,31 +178,35 @@ def _score_rows(head: nn.Module, features: RowStream, step: int) -> Iterator[Ten
         yield torch.cat(found, dim=-1)
 
 
-def _blend_features(
+def _blend(
     model: Segmenter,
     image: Preprocessed,
     grid: WindowGrid,
     context: StreamedContext | None,
     batch_size: int,
 ) -> Iterator[Tensor]:
-    """Yield what the head gets, a row of windows at a time: their features, (channels, rows, w)."""
+    """Yield what is blended, a row of windows at a time: (channels, rows, w).
+
+    Scores of a head that reads finer maps, else the features that the head gets.
+    """
     below: Tensor | None = None  # rows of which the next windows have a share
-    ends = [*(row.neurons.start for row in grid.rows[1:]), grid.size[0]]
+    ends = [*(row.blended.start for row in grid.rows[1:]), grid.size[0]]
     for row, end in zip(grid.rows, ends, strict=True):
         blended: Tensor | None = None
         for columns, images in grid.crops(image, row, batch_size):
             whole = None if context is None else partial(_add_context, context, row, columns)
-            features, _ = model.features(images, context=whole)
-            for column, part in zip(columns, features.float(), strict=True):
+            features = model.features(images, context=whole)
+            found = model.score(features)[0] if features.finer else features.x
+            for column, part in zip(columns, found.float(), strict=True):
                 if blended is None:
                     blended = part.new_zeros(*part.shape[:2], grid.size[1])
-                blended[..., column.neurons] += part * column.blending.to(part)
+                blended[..., column.blended] += part * column.blending.to(part)
         assert blended is not None
         blended.mul_(row.blending.to(blended)[:, None])
         if below is not None:
             blended[:, : below.shape[1]] += below
-        below = blended[:, end - row.neurons.start :]
-        yield blended[:, : end - row.neurons.start]
+        below = blended[:, end - row.blended.start :]
+        yield blended[:, : end - row.blended.start]
 
 
 def _add_context(

@@ -15,7 +15,7 @@ from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS, download, find_model, is_repository
 from scaseg.models.backbones.base import Backbone
 from scaseg.models.classes import change_classes
-from scaseg.models.heads import SegmentationHead
+from scaseg.models.heads import build_head
 from scaseg.models.pretrained import load_pretrained, read_weights
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.build import build_context
@@ -162,6 +162,6 @@ def _assemble(config: ModelConfig) -> Segmenter:
     return Segmenter(
         backbone=backbone,
         context=context,
-        head=SegmentationHead(channels, classes, shape=HEADS[config.head]),
+        head=build_head(HEADS[config.head], backbone, classes),
         config=config,
     )

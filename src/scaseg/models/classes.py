@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from scaseg.errors import UserError
-from scaseg.models.heads import SegmentationHead
+from scaseg.models.heads import Head
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import AuxiliaryClassifier
 from scaseg.plots.palette import Color, default_palette
@@ -58,7 +58,7 @@ def change_classes(
     # first: it refuses names that cannot be told apart
     config = replace(old, classes=new, palette=palette, training=training or {})
     if kept != list(range(len(old.classes))):
-        if not isinstance(model.head, SegmentationHead):
+        if not isinstance(model.head, Head):
             problem = f"the head is a {type(model.head).__name__}"
             raise UserError("classes", problem, "change the last layer of your own head yourself")
         model.head.replace_classes(kept)

@@ -1,4 +1,4 @@
-"""Heads: from features to the scores of the classes, at the same resolution."""
+"""Heads: from features to the scores of the classes, at the same resolution or a finer one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from scaseg.errors import UserError
+from scaseg.models.backbones.base import Backbone, Level, Map
+from scaseg.models.padding import (
+    PaddedBatchNorm2d,
+    apply_layers,
+    enlarge,
+    keep_real,
+    real_sizes,
+)
 from scaseg.nn.auxiliary import keep_rows
 from scaseg.nn.convolution import WideConv2d
 
@@ -20,6 +29,15 @@ class HeadShape(NamedTuple):
     dropout: float = 0.5
 
 
+class PyramidShape(NamedTuple):
+    """A head that goes down to the backbone's finer maps; dilation: in pixels, at the features."""
+
+    width: int
+    dilation: int
+    dropout: float = 0.1
+    dense: bool = False
+
+
 # VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone: with
 # dilation 4 its 7 x 7 window spans what it spanned.
 FCN = HeadShape(4096, 7, 4)
@@ -29,9 +47,28 @@ COMPACT = HeadShape(1024, 3, 12)
 LIGHT = HeadShape(512, 3, 12, dropout=0.1)
 # reads nothing but its own neuron, so that all context comes from the context module
 POINTWISE = HeadShape(128, 1, 1, dropout=0.0)
+# scores at 1/4, with a window as far as that of the two before
+PYRAMID = PyramidShape(128, 96)
 
 
-class SegmentationHead(nn.Module):
+class Head(nn.Module):
+    """Features in, scores of the classes out; its last layer is `score`."""
+
+    score: nn.Conv2d
+
+    def replace_classes(self, kept: Sequence[int | None]) -> None:
+        """Take a new last layer; each class has the row of an old one, or a fresh one for None."""
+        old = self.score
+        weight = old.weight
+        new = nn.Conv2d(
+            old.in_channels, len(kept), kernel_size=1, device=weight.device, dtype=weight.dtype
+        )
+        _init_score(new)
+        keep_rows(new, old, kept)
+        self.score = new
+
+
+class SegmentationHead(Head):
     """(B, in_channels, h, w) -> (B, classes, h, w): a wide convolution, a 1x1, the scores."""
 
     def __init__(self, in_channels: int, classes: int, *, shape: HeadShape) -> None:
@@ -54,16 +91,90 @@ class SegmentationHead(nn.Module):
         x = self.dropout(self.relu(self.fc7(x)))
         return self.score(x)
 
-    def replace_classes(self, kept: Sequence[int | None]) -> None:
-        """Take a new last layer; each class has the row of an old one, or a fresh one for None."""
-        old = self.score
-        weight = old.weight
-        new = nn.Conv2d(
-            old.in_channels, len(kept), kernel_size=1, device=weight.device, dtype=weight.dtype
+
+class PyramidHead(Head):
+    """From features at 1/8, 1/16 or 1/32 to scores at the finest map of a backbone, 1/4.
+
+    A wide convolution at the features; then, map by map, the result is enlarged, a 1x1 convolution
+    of the finer map is added, and a 3x3 convolution (channel by channel, then 1x1) mends what lies
+    between. Norms leave padding out, and padding is what lies beyond the edge of a single image.
+
+    The way down is that of Lin et al., "Feature pyramid networks", 2017; of few channels.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        classes: int,
+        *,
+        stride: int,
+        finer: Sequence[Level],
+        shape: PyramidShape,
+    ) -> None:
+        super().__init__()
+        width, dilation = shape.width, max(1, shape.dilation // stride)
+        self.wide = _convolution(in_channels, width, kernel=3, dilation=dilation)
+        self.lateral = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(level.channels, width, kernel_size=1, bias=False),
+                PaddedBatchNorm2d(width),
+            )
+            for level in finer
         )
-        _init_score(new)
-        keep_rows(new, old, kept)
-        self.score = new
+        self.merge = nn.ModuleList(
+            _convolution(width, width, kernel=3) if shape.dense else _separable(width, width)
+            for _ in finer
+        )
+        self.score = nn.Conv2d(width, classes, kernel_size=1)
+        self.dropout = nn.Dropout(shape.dropout)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        _init_score(self.score)
+
+    def forward(self, x: Tensor, real: Tensor | None, finer: Sequence[Map]) -> Map:
+        """Score the neurons of the finest map: (B, M, h, w) -> (B, classes, H, W), and its real.
+
+        finer: maps of the backbone, finest first, 0 where padding is.
+        """
+        x = apply_layers(self.wide, x, real)
+        below = list(zip(finer, self.lateral, self.merge, strict=True))
+        for (fine, there), lateral, merge in reversed(below):
+            x = enlarge(x, fine.shape[-2:], real_sizes(there), real)
+            x, real = x + apply_layers(lateral, fine, there), there
+            x = apply_layers(merge, keep_real(x.relu(), real), real)
+        return self.score(self.dropout(x)), real
+
+
+def build_head(shape: HeadShape | PyramidShape, backbone: Backbone, classes: int) -> Head:
+    """Build a head of that shape for the maps of a backbone."""
+    channels, stride = backbone.out_channels, backbone.stride
+    if isinstance(shape, HeadShape):
+        return SegmentationHead(channels, classes, shape=shape)
+    finer = backbone.finer
+    if not finer:
+        problem = f"pyramid, but {type(backbone).__name__} has no finer maps"
+        raise UserError("head", problem, "use light")
+    return PyramidHead(channels, classes, stride=stride, finer=finer, shape=shape)
+
+
+def _convolution(
+    channels: int, width: int, *, kernel: int, dilation: int = 1, groups: int = 1
+) -> nn.Sequential:
+    padding = dilation * (kernel // 2)
+    return nn.Sequential(
+        nn.Conv2d(
+            channels, width, kernel, padding=padding, dilation=dilation, groups=groups, bias=False
+        ),
+        PaddedBatchNorm2d(width),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _separable(channels: int, width: int) -> nn.Sequential:
+    """A 3x3 convolution channel by channel, then a 1x1 one: a ninth of the work of a full one."""
+    around = _convolution(channels, channels, kernel=3, groups=channels)
+    return nn.Sequential(*around, *_convolution(channels, width, kernel=1))
 
 
 def _init_score(layer: nn.Conv2d) -> None:

@@ -8,9 +8,11 @@ batch norms leave them out of their statistics.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -107,3 +109,40 @@ def apply_layers(layers: nn.Module, x: Tensor, real: Tensor | None) -> Tensor:
     for layer in layers.children():
         x = layer(x, real) if isinstance(layer, PaddedBatchNorm2d) else layer(x)
     return x
+
+
+def enlarge(
+    scores: Tensor, size: Sequence[int], sizes: Tensor | None = None, real: Tensor | None = None
+) -> Tensor:
+    """Resize the scores of neurons (B, classes, h, w) to images of a size, edges to edges.
+
+    In a padded batch, `sizes` (B, 2) are those of the images and `real` (B, h, w) are their
+    neurons: each image is resized by itself, and the scores of padding are 0.
+    """
+    height, width = size
+    if sizes is None:
+        return F.interpolate(scores, (height, width), mode="bilinear", align_corners=False)
+    assert real is not None
+    exact = scores if scores.dtype == torch.float64 else scores.float()  # 16 bits place no pixel
+    columns = _places(width, sizes[:, 1], real.any(1), exact.dtype).unsqueeze(1)
+    rows = _places(height, sizes[:, 0], real.any(2), exact.dtype).unsqueeze(2)
+    grid = torch.stack(torch.broadcast_tensors(columns, rows), 3)  # (B, H, W, 2)
+    return F.grid_sample(exact, grid, mode="bilinear", align_corners=False).to(scores.dtype)
+
+
+def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
+    """Where the pixels of each image lie among its neurons, along one axis: (B, length).
+
+    own (B,): the length of each image; real (B, neurons). In grid_sample's numbers: -1 is the edge
+    before the first neuron of the map, 1 that after the last; what lies far outside becomes 0.
+    """
+    pixels = torch.arange(length, dtype=dtype, device=real.device)
+    own, cells = own.to(real.device).unsqueeze(1), real.sum(1, keepdim=True)
+    place = (pixels + 0.5) * cells / own - 0.5
+    place = torch.minimum(place.clamp(min=0), cells - 1.0)
+    return ((2 * place + 1) / real.shape[1] - 1).masked_fill(pixels >= own, -9)
+
+
+def real_sizes(real: Tensor | None) -> Tensor | None:
+    """Height and width of each image's part of a map, (B, 2), from its real neurons (B, h, w)."""
+    return None if real is None else torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)

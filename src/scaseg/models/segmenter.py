@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.config.model import ModelConfig
@@ -17,8 +16,9 @@ from scaseg.errors import UserError
 from scaseg.io.atomic import write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.tensors import write_tensors
-from scaseg.models.backbones.base import Backbone
-from scaseg.models.padding import keep_real, real_pixels
+from scaseg.models.backbones.base import Backbone, Map
+from scaseg.models.heads import PyramidHead
+from scaseg.models.padding import enlarge, keep_real, real_pixels
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -31,6 +31,18 @@ if TYPE_CHECKING:
     from scaseg.inference.segmentation import Segmentation
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.system import Precision
+
+
+class Features(NamedTuple):
+    """What a head reads.
+
+    x (B, M, h, w): features and their context; real (B, h, w): which neurons are no padding, None:
+    all; finer: the backbone's finer maps, for a head that reads them.
+    """
+
+    x: Tensor
+    real: Tensor | None = None
+    finer: Sequence[Map] = ()
 
 
 class Segmenter(nn.Module):
@@ -63,10 +75,15 @@ class Segmenter(nn.Module):
     def coarse(self, images: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Score every neuron, (B, classes, h, w), and say which are real, (B, h, w) or None: all.
 
-        What `forward` enlarges.
+        What `forward` enlarges. The neurons are those of the head: of the features, or finer.
         """
-        features, real = self.features(images, sizes)
-        return self.head(features), real
+        return self.score(self.features(images, sizes))
+
+    def score(self, features: Features) -> Map:
+        """Score the neurons of the head, (B, classes, h, w), and say which are real."""
+        if isinstance(self.head, PyramidHead):
+            return self.head(features.x, features.real, features.finer)
+        return self.head(features.x), features.real
 
     def features(
         self,
@@ -74,19 +91,28 @@ class Segmenter(nn.Module):
         sizes: Tensor | None = None,
         *,
         context: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return what the head reads, (B, M, h, w), and which neurons are real (B, h, w).
-
-        `context` takes the place of the model's own.
-        """
+    ) -> Features:
+        """Return what the head reads. `context` takes the place of the model's own."""
         self._check(images, sizes)
         real = None
         if sizes is not None:
             real = real_pixels(sizes.to(images.device), *images.shape[-2:])
             images = keep_real(images, real)
-        features, real = self.backbone(images, real)
-        features = self.context(features, mask=real) if context is None else context(features)
-        return keep_real(torch.relu(features), real), real
+        *finer, (x, real) = self.pyramid(images, real)
+        x = self.context(x, mask=real) if context is None else context(x)
+        return Features(keep_real(torch.relu(x), real), real, finer)
+
+    def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        """Return the backbone's maps: its features last, before them those that the head reads."""
+        if isinstance(self.head, PyramidHead):
+            return self.backbone.pyramid(images, real)
+        return [self.backbone(images, real)]
+
+    @property
+    def score_stride(self) -> int:
+        """Pixels between the neurons that the head scores."""
+        is_finer = isinstance(self.head, PyramidHead)
+        return self.backbone.finer[0].stride if is_finer else self.backbone.stride
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -240,42 +266,6 @@ def require_finite(model: Segmenter, values: Tensor, what: str = "scores") -> Te
             remedy = "use --precision 32; if that does not help, its weights are unfit"
         raise UserError(model.origin, problem, remedy)
     return values
-
-
-def enlarge(
-    scores: Tensor, size: Sequence[int], sizes: Tensor | None = None, real: Tensor | None = None
-) -> Tensor:
-    """Resize the scores of neurons (B, classes, h, w) to images of a size, edges to edges.
-
-    In a padded batch, `sizes` (B, 2) are those of the images and `real` (B, h, w) are their
-    neurons: each image is resized by itself, and the scores of padding are 0.
-    """
-    height, width = size
-    if sizes is None:
-        return _resize(scores, height, width)
-    assert real is not None
-    exact = scores if scores.dtype == torch.float64 else scores.float()  # 16 bits place no pixel
-    columns = _places(width, sizes[:, 1], real.any(1), exact.dtype).unsqueeze(1)
-    rows = _places(height, sizes[:, 0], real.any(2), exact.dtype).unsqueeze(2)
-    grid = torch.stack(torch.broadcast_tensors(columns, rows), 3)  # (B, H, W, 2)
-    return F.grid_sample(exact, grid, mode="bilinear", align_corners=False).to(scores.dtype)
-
-
-def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
-    """Where the pixels of each image lie among its neurons, along one axis: (B, length).
-
-    own (B,): the length of each image; real (B, neurons). In grid_sample's numbers: -1 is the edge
-    before the first neuron of the map, 1 that after the last; what lies far outside becomes 0.
-    """
-    pixels = torch.arange(length, dtype=dtype, device=real.device)
-    own, cells = own.to(real.device).unsqueeze(1), real.sum(1, keepdim=True)
-    place = (pixels + 0.5) * cells / own - 0.5
-    place = torch.minimum(place.clamp(min=0), cells - 1.0)
-    return ((2 * place + 1) / real.shape[1] - 1).masked_fill(pixels >= own, -9)
-
-
-def _resize(scores: Tensor, height: int, width: int) -> Tensor:
-    return F.interpolate(scores, size=(height, width), mode="bilinear", align_corners=False)
 
 
 @contextmanager

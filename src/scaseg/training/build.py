@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig, TrainingConfig
@@ -22,6 +22,7 @@ from scaseg.data.statistics import BandStatistics
 from scaseg.errors import UserError, WorkError, located
 from scaseg.losses import LOSSES
 from scaseg.models.build import build_model, outline_model
+from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import check_source, load_pretrained
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.registry import BACKBONES
@@ -141,8 +142,11 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     and at the paper's rates the first epochs go by without learning. So each layer is scaled once
     (as in Mishkin and Matas, "All you need is a good init"). Not to a deviation of 1: a step moves
     scores by the rate times the sum of all squared features, so a wide layer must have smaller
-    ones, or the paper's rates diverge. A layer whose outputs are all 0 is left as it is.
+    ones, or the paper's rates diverge. A layer whose outputs are all 0 is left as it is. A head
+    with norms needs none of this.
     """
+    if not isinstance(model.head, SegmentationHead):
+        return
     count = min(len(examples), CALIBRATION_IMAGES)
     chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
     # each process on the device that it will train on
@@ -155,9 +159,8 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
                 torch.tensor(one, device=place) for one in (model.config.mean, model.config.std)
             )
             images = normalize(batch.images.to(place).contiguous(), mean, std)
-            x, _ = model.features(images, batch.sizes)
+            x = model.features(images, batch.sizes).x
             for layer in (model.head.fc6, model.head.fc7):
-                assert isinstance(layer, nn.Conv2d)
                 deviation = float(layer(x).float().std())
                 if 0 < deviation < float("inf"):
                     layer.weight *= (SQUARES / layer.out_channels) ** 0.5 / deviation

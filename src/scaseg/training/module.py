@@ -21,7 +21,8 @@ from scaseg.data.sample import IGNORE, Batch, normalize
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.metrics import ConfusionMatrix, Scores
-from scaseg.models.segmenter import Segmenter, enlarge
+from scaseg.models.padding import enlarge
+from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
@@ -168,15 +169,16 @@ class SegmentationModule(LightningModule):
         batch: with normalized images, and labels of 64 bits.
         """
         with auxiliary_scores(self.model) as others:
-            scores, real = self.model.coarse(batch.images, sizes)
+            features = self.model.features(batch.images, sizes)
+            scored = self.model.score(features)
 
-        def judged(coarse: Tensor) -> Tensor:
+        def judged(coarse: Tensor, real: Tensor | None) -> Tensor:
             full = enlarge(coarse, batch.images.shape[-2:], sizes, real)
             return self.loss(full, batch.labels, self.class_weights)
 
-        loss = judged(scores)
+        loss = judged(*scored)
         for share, coarse in others:
-            loss = loss + share * judged(coarse)
+            loss = loss + share * judged(coarse, features.real)
         return loss
 
     def _stop_or_skip(self, names: list[str]) -> None:

@@ -39,9 +39,13 @@ class Backbone(nn.Module):
     channels_last = True  # faster in this layout, on a GPU
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
 
-    def map_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w) of the features of an image: here of convolutions that step and pad."""
-        return -(-height // self.stride), -(-width // self.stride)
+    def map_size(self, height: int, width: int, stride: int | None = None) -> tuple[int, int]:
+        """Return (h, w) of the features of an image: here of convolutions that step and pad.
+
+        stride: of a finer level; None: of the features.
+        """
+        stride = stride or self.stride
+        return -(-height // stride), -(-width // stride)
 
     @property
     def levels(self) -> tuple[Level, ...]:

@@ -52,9 +52,10 @@ class Vgg16(Backbone):
         self.features = nn.Sequential(*layers)
         self.initialize()
 
-    def map_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return (h, w) of the features of an image: pools drop what is left over."""
-        return height // self.stride, width // self.stride
+    def map_size(self, height: int, width: int, stride: int | None = None) -> tuple[int, int]:
+        """Return (h, w) of the map of an image: pools drop what is left over."""
+        stride = stride or self.stride
+        return height // stride, width // stride
 
     def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
         x, finer = images, (images, real)
