@@ -98,6 +98,9 @@ CONTEXTS = Registry(
         "gcnet": "scaseg.nn.contexts.gcnet:GcnetContext",
         "a2": "scaseg.nn.contexts.a2:DoubleAttentionContext",
         "ema": "scaseg.nn.contexts.ema:EmaContext",
+        "psa": "scaseg.nn.contexts.psa:PsaContext",
+        "dagrnn": "scaseg.nn.contexts.dagrnn:DagrnnContext",
+        "crf": "scaseg.nn.contexts.crf:CrfContext",
     },
 )
 HEADS = Registry(

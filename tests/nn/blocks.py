@@ -31,13 +31,24 @@ BLOCKS = {
     "gcnet": {},
     "a2": {"pair_channels": 5},
     "ema": {"pair_channels": 5, "key_channels": 4},
+    "psa": {"grid": 5, "key_channels": 4},
+    "dagrnn": {"branch_channels": 5},
+    "crf": {"classes": 4, "key_channels": 4, "steps": 2},
     "average": {},
     "none": {},
 }
 WITH_CONTEXT = [name for name in BLOCKS if name != "none"]
-WITHOUT_MAPS = ["psp", "dilated", "aspp"]  # not a weighted mean
+WITHOUT_MAPS = ["psp", "dilated", "aspp", "dagrnn", "crf"]  # not a weighted mean
 WITH_MAPS = [name for name in WITH_CONTEXT if name not in WITHOUT_MAPS]
-OF_ONE_MAP = ["dilated", "aspp", "ccnet"]  # look around a neuron's own place
+# look around a neuron's own place
+OF_ONE_MAP = ["dilated", "aspp", "ccnet", "psa", "dagrnn", "crf"]
+    "dilated",
+    "aspp",
+    "ccnet",
+    "psa",
+    "dagrnn",
+    "crf",
+]  # look around a neuron's own place
 FROM_ELSEWHERE = [name for name in WITH_CONTEXT if name not in OF_ONE_MAP]
 PREDICTED = [name for name in BLOCKS if name.startswith("sca")]
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from scaseg.errors import UserError
+from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.nn.contexts.dilated import DilatedContext
 from scaseg.nn.contexts.psp import interpolation
 from tests.nn.blocks import OF_ONE_MAP, WITHOUT_MAPS, make
@@ -192,6 +193,9 @@ def test_no_maps_where_there_are_none(name):
         ("gcnet", "reduction", "4"),
         ("a2", "pair_channels", 10**6),
         ("ema", "steps", 0),
+        ("dagrnn", "branch_channels", 0),
+        ("psa", "key_channels", 1.5),
+        ("crf", "steps", 0),
     ],
 )
 def test_bad_options(name, option, value):
@@ -209,3 +213,114 @@ def test_occlusion_takes_sources_from_ccnet_not_targets():
     assert (rows[..., 7] == 0).all()
     torch.testing.assert_close(found, rows @ block.values(x))
     assert (found[:, 7].abs() > 1e-3).any()
+
+
+def swept(entered, weight, counts, down, right):
+    """One sweep, neuron by neuron: entered (B, d, H, W), counts (B, H, W)."""
+    height, width = entered.shape[-2:]
+    state = {}
+    for row in range(height)[:: 1 if down else -1]:
+        for col in range(width)[:: 1 if right else -1]:
+            up, left = row - (1 if down else -1), col - (1 if right else -1)
+            before = [state[at] for at in ((up, col), (row, left), (up, left)) if at in state]
+            arriving = sum(before, torch.zeros_like(entered[:, :, 0, 0]))
+            found = torch.tanh(entered[:, :, row, col] + arriving @ weight)
+            state[row, col] = found * counts[:, None, row, col]
+    rows = [torch.stack([state[row, col] for col in range(width)], -1) for row in range(height)]
+    return torch.stack(rows, -2)
+
+
+@pytest.mark.parametrize("size", [(4, 5), (5, 3), (1, 6), (6, 1), (1, 1)])
+def test_dagrnn_is_four_sweeps(size):
+    """By anti-diagonals as neuron by neuron, gradients too; neurons without a state are borders."""
+    block, x = make("dagrnn").double(), random_map(*size).requires_grad_()
+    torch.nn.init.normal_(block.recur, std=0.4)
+    counts = torch.rand(2, *size) < 0.8
+    entered = block.enter(x).chunk(4, 1)
+    corners = [(True, True), (True, False), (False, True), (False, False)]
+    expected = torch.cat(
+        [swept(entered[k], block.recur[k], counts, *corners[k]) for k in range(4)], 1
+    )
+    found = block.branches(x, None, counts.flatten(1))
+    torch.testing.assert_close(found, expected)
+    leaves, grad = [x, block.recur, block.enter.weight], torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, leaves, grad, retain_graph=True),
+        torch.autograd.grad(expected, leaves, grad),
+    )
+
+
+def test_dagrnn_sees_the_whole_map():
+    block = make("dagrnn").double()
+    assert reached(block, 9, 3, 6).all()
+
+
+def test_psa_reads_maps_of_places():
+    """Collect by the target's map, distribute by the source's, each read bilinearly."""
+    block, x, grid = make("psa").double(), random_map(3, 4), 5
+    for branch in (block.collect, block.distribute):
+        torch.nn.init.normal_(branch[-1].weight)
+    scores = [branch(x).unflatten(1, (grid, grid)) for branch in (block.collect, block.distribute)]
+
+    def read(branch, at, there):
+        """The score that the neuron at `at` gives the place of the one at `there`."""
+        (row, col), (other_row, other_col) = at, there
+        own = scores[branch][:, :, :, row, col].unsqueeze(1)  # (B, 1, grid, grid)
+        point = torch.tensor([(other_col - col) / 4, (other_row - row) / 3], dtype=torch.float64)
+        return F.grid_sample(own, point.expand(2, 1, 1, 2), align_corners=True).flatten()
+
+    everywhere = [(row, col) for row in range(3) for col in range(4)]
+    collected = [torch.stack([read(0, i, j) for j in everywhere], -1) for i in everywhere]
+    distributed = [torch.stack([read(1, j, i) for j in everywhere], -1) for i in everywhere]
+    matrices = [torch.stack(one, 1).softmax(-1) for one in (collected, distributed)]
+    torch.testing.assert_close(block.coefficients(x), (matrices[0] + matrices[1]) / 2)
+    orders = block.coefficients(x)[0].argsort(-1)
+    assert (orders != orders[0]).any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_crf_is_mean_field(masked):
+    """Against the kernels written out, pair by pair."""
+    block, x = make("crf", steps=3).double(), random_map(4, 5)
+    net = block.classifier
+    for parameter in (net.feature.weight, net.kernel_weight, net.compatibility):
+        torch.nn.init.normal_(parameter)
+    counts = torch.rand(2, 20) < (0.7 if masked else 1.1)
+    unary = F.conv2d(x, net.weight, net.bias).flatten(2).mT
+    feature, places = net.feature(x).flatten(2).mT, torch.cartesian_prod(*map(torch.arange, (4, 5)))
+    kernels = []
+    for reach, is_far in zip(net.reach.exp(), (False, True), strict=True):
+        apart = (places[:, None] - places).square().sum(-1) / reach**2
+        apart = apart + is_far * (feature[:, :, None] - feature[:, None]).square().sum(-1)
+        kernel = (-0.5 * apart).exp() * counts.unsqueeze(1)
+        kernels.append(kernel / kernel.sum(-1, keepdim=True))
+    share = unary.softmax(-1)
+    for _ in range(3):
+        message = sum(
+            weight * (one @ share) for one, weight in zip(kernels, net.kernel_weight, strict=True)
+        )
+        expected = unary + message @ net.compatibility.T
+        share = expected.softmax(-1)
+    found = net(x, counts if masked else None)
+    torch.testing.assert_close(found.flatten(2).mT, expected)
+
+
+def test_the_loss_of_crf_is_that_of_its_refined_scores():
+    block, x = make("crf"), torch.randn(2, 6, 4, 5)
+    with auxiliary_scores(block) as gathered:
+        block(x)
+    ((share, scores),) = gathered
+    assert share == 0.4
+    assert not torch.allclose(scores, F.conv2d(x, block.classifier.weight, block.classifier.bias))
+    scores.square().sum().backward()
+    assert (block.classifier.compatibility.grad != 0).any()
+
+
+def test_crf_keeps_what_it_knows_of_classes():
+    net = make("crf").classifier
+    torch.nn.init.normal_(net.compatibility)
+    before = net.compatibility.clone()
+    net.replace_classes([2, None, 0])
+    assert net(torch.randn(1, 6, 4, 5)).shape == (1, 3, 4, 5)
+    assert torch.equal(net.compatibility[[0, 0, 2], [0, 2, 2]], before[[2, 2, 0], [2, 0, 0]])
+    assert torch.equal(net.compatibility[1], torch.tensor([0.0, 1.0, 0.0]))

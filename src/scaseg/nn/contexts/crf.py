@@ -1,0 +1,126 @@
+"""A dense conditional random field, trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from scaseg.nn.auxiliary import AuxiliaryClassifier
+from scaseg.nn.contexts.branches import BranchContext, refuse_source
+from scaseg.nn.contexts.factored import neurons
+from scaseg.ops.attention import dot_context
+from scaseg.ops.checks import check_whole_number
+
+NEAR, FAR = 3.0, 10.0  # neurons: how far the two kernels reach at first
+
+
+class MeanFieldClassifier(AuxiliaryClassifier):
+    """Scores of the classes, refined by mean field: a recurrent network, trained as a whole.
+
+    Q = softmax(u), and `steps` times Q_i(l) ~ exp(u_i(l) + sum_l' m(l, l') sum_k w_k(l') sum_j
+    g_k(i, j) Q_j(l')). The two kernels are Gaussian: one of places, one of places and of
+    key_channels learned features; their sizes, the weights w and the compatibility m (from Potts'
+    on) are learned. The kernels of a neuron sum to 1.
+
+    exp(-|f_i - f_j|^2 / 2) is exp(f_i . f_j - |f_j|^2 / 2) but for a factor of row i, so that a
+    normalized Gaussian filter is attention: exact, O(n^2) time and O(n) memory.
+    """
+
+    def __init__(self, in_channels: int, classes: int, *, key_channels: int, steps: int) -> None:
+        super().__init__(in_channels, classes)
+        self.steps = steps
+        self.feature = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+        self.reach = nn.Parameter(torch.tensor([NEAR, FAR]).log())
+        self.kernel_weight = nn.Parameter(torch.ones(2, classes))
+        self.compatibility = nn.Parameter(torch.eye(classes))
+
+    def forward(self, x: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """(B, C, H, W), source_mask (B, n) -> (B, classes, H, W)."""
+        unary = neurons(super().forward(x))
+        feature = neurons(self.feature(x))
+        with torch.autocast(x.device.type, enabled=False):
+            place = _places(*x.shape[-2:]).to(feature) / self.reach.exp().view(2, 1, 1)
+            near = place[0].expand(len(x), -1, -1)
+            kernels = (near, torch.cat([place[1].expand_as(near), feature], -1))
+            weight = self.kernel_weight.to(unary.dtype)
+            scores = unary
+            for _ in range(self.steps):
+                share = scores.softmax(-1)
+                messages = (gaussian_mean(one, share, source_mask) for one in kernels)
+                found = sum(own * one for own, one in zip(weight, messages, strict=True))
+                scores = unary + found @ self.compatibility.to(unary.dtype).mT
+        return scores.mT.unflatten(2, x.shape[-2:]).to(x.dtype)
+
+    def replace_classes(self, kept: Sequence[int | None]) -> None:
+        super().replace_classes(kept)
+        new = [row for row, before in enumerate(kept) if before is not None]
+        old = [before for before in kept if before is not None]
+        weight, compatibility = torch.ones(2, len(kept)), torch.eye(len(kept))
+        weight, compatibility = weight.to(self.reach), compatibility.to(self.reach)
+        with torch.no_grad():
+            weight[:, new] = self.kernel_weight[:, old]
+            for row, before in zip(new, old, strict=True):
+                compatibility[row, new] = self.compatibility[before, old]
+        self.kernel_weight = nn.Parameter(weight)
+        self.compatibility = nn.Parameter(compatibility)
+
+
+class CrfContext(BranchContext):
+    """A dense CRF over the neurons by mean field; each gets the mixture of its classes' vectors.
+
+    A neuron's classes follow from its own scores and from those of neurons that lie near it, or
+    near it with similar features (`MeanFieldClassifier`). Its context is P sum_l Q_i(l) v_l, where
+    v_l is the classifier's weight of class l. The refined scores have a loss of their own, as in
+    the paper, where they are the network's result. O(n^2 classes) time, O(n) memory.
+
+    Zheng et al., "Conditional random fields as recurrent neural networks", 2015, after Kraehenbuehl
+    and Koltun, "Efficient inference in fully connected CRFs with Gaussian edge potentials", 2011.
+    There kernels compare colours of pixels; here features of neurons, and their own learned sizes.
+    """
+
+    order = "n^2"
+    neuron_selective = True
+    reference = "Zheng et al. 2015 (CRF-RNN)"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        classes: int,
+        key_channels: int = 8,
+        steps: int = 5,
+    ) -> None:
+        super().__init__(in_channels, out_channels, channels=in_channels)
+        check_whole_number("classes", classes, 1, 2**16)
+        check_whole_number("key_channels", key_channels, 1)
+        check_whole_number("steps", steps, 1, 100)
+        self.classifier = MeanFieldClassifier(
+            in_channels, classes, key_channels=key_channels, steps=steps
+        )
+
+    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        refuse_source(self, source)
+        share = neurons(self.classifier(x, source_mask)).softmax(-1)
+        vectors = self.classifier.weight.flatten(1) * self.in_channels**0.5  # about as large as x
+        return (share.to(x.dtype) @ vectors.to(x.dtype)).mT.unflatten(2, x.shape[-2:])
+
+
+def gaussian_mean(feature: Tensor, values: Tensor, source_mask: Tensor | None) -> Tensor:
+    """Give each neuron the mean of values weighted by exp(-|f_i - f_j|^2 / 2), its own too.
+
+    feature (B, n, d), values (B, n, M), source_mask (B, n) -> (B, n, M).
+    """
+    feature = feature - feature.mean(1, keepdim=True)  # digits: |f|^2 stays small
+    one = torch.ones_like(feature[..., :1])
+    query = torch.cat([feature, one], -1) * (feature.shape[-1] + 1) ** 0.5  # undoes the division
+    key = torch.cat([feature, -0.5 * feature.square().sum(-1, keepdim=True)], -1)
+    return dot_context(query, key, values, source_mask=source_mask)
+
+
+def _places(height: int, width: int) -> Tensor:
+    """Row and column of each neuron: (n, 2)."""
+    grid = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.stack(grid, -1).flatten(0, 1)

@@ -1,0 +1,97 @@
+"""Point-wise spatial attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from scaseg.nn.context import Context
+from scaseg.nn.contexts.branches import convolution, refuse_source
+from scaseg.nn.contexts.factored import places, real_map, softmax_over_sources
+from scaseg.ops.checks import check_whole_number
+
+MOST_PLACES = 129  # a side: the paper's maps have 2 H - 1
+
+
+class PsaContext(Context):
+    """Each neuron predicts a map over the places around it: what it takes, and what it gives.
+
+    Collect: a_ij = c_i(j - i), predicted by the target; distribute: a_ij = d_j(i - j), predicted by
+    the source. Both are softmaxes over the sources, and the context is the mean of the two. No
+    features of a pair are compared: a map follows from one neuron and from where things lie. Two
+    1x1 convolutions with a ReLU between them predict the scores at grid x grid places, from one
+    image's height above or left to one below or right; between places, scores are interpolated.
+    O(n^2) time and memory.
+
+    Zhao et al., "PSANet: point-wise spatial attention network for scene parsing", 2018 (there a
+    score for each of (2 H - 1)(2 W - 1) places of maps of one size, and a matrix for each branch).
+    """
+
+    exclude_self = False
+    order = "n^2"
+    neuron_selective = True
+    reference = "Zhao et al. 2018 (PSANet)"
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int | None = None,
+        *,
+        grid: int = 15,
+        key_channels: int = 64,
+        share_features: bool = False,
+    ) -> None:
+        super().__init__(in_channels, out_channels, share_features=share_features)
+        check_whole_number("grid", grid, 2, MOST_PLACES)
+        check_whole_number("key_channels", key_channels, 1)
+        self.grid = grid
+        self.collect, self.distribute = (
+            nn.Sequential(
+                convolution(in_channels, key_channels),
+                nn.ReLU(),
+                nn.Conv2d(key_channels, grid * grid, kernel_size=1),
+            )
+            for _ in range(2)
+        )
+
+    def attend(self, x: Tensor, source_mask: Tensor | None) -> Tensor:
+        """Return the coefficients of all neurons of a map, rows of sum 1: (B, n, n)."""
+        real = real_map(x, None, source_mask)
+        collected = surroundings(self.collect(x), real, self.grid)
+        distributed = surroundings(self.distribute(x), real, self.grid).mT
+        found = (softmax_over_sources(one.mT, source_mask).mT for one in (collected, distributed))
+        return torch.stack(list(found)).mean(0)
+
+    def target_context(
+        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
+    ) -> Tensor:
+        refuse_source(self, source)
+        values = self.values(x)
+        return self.attend(x, source_mask).to(values) @ values
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        refuse_source(self, source)
+        return self.attend(x, source_mask)[:, targets]
+
+
+def surroundings(score: Tensor, real: Tensor, grid: int) -> Tensor:
+    """Read each neuron's scores of the places around it at all neurons: (B, n, n).
+
+    score (B, grid^2, H, W); the middle of the grid is the neuron itself, and its edges lie one
+    extent of the real part (B, H, W) away.
+    """
+
+    def hats(line: Tensor) -> Tensor:
+        """line (B, length) -> (B, length, length, grid): weights of the places for each offset."""
+        place, extent = places(line)
+        offset = (place - place.unsqueeze(1)) / extent.clamp(min=1).unsqueeze(-1)
+        at = (offset + 1) * (grid - 1) / 2
+        return (1 - (at.unsqueeze(-1) - torch.arange(grid).to(at)).abs()).clamp(min=0)
+
+    rows, columns = hats(real.amax(2)), hats(real.amax(1))
+    with torch.autocast(score.device.type, enabled=False):
+        scores = score.to(rows.dtype).unflatten(1, (grid, grid))
+        above = torch.einsum("bgkhw,bhrg->bhwrk", scores, rows)
+        return torch.einsum("bhwrk,bwck->bhwrc", above, columns).flatten(3).flatten(1, 2)
