@@ -1,29 +1,36 @@
 """scaseg contexts: every context of the registry, by its own attributes."""
 
+import csv
 import json
+from io import StringIO
 
 import pytest
 
 from scaseg.cli import main
 from scaseg.nn.contexts.baselines import AverageContext
 from scaseg.registry import CONTEXTS
+from tests.nn.blocks import WITHOUT_MAPS
 
-SMALL = ["--channels", "64", "--sides", "24,48"]
+SMALL = ["--channels", "16", "--sides", "4"]
 
 
-def listed(capsys):
-    main(["contexts", *SMALL, "--json"])
+def listed(capsys, *options):
+    main(["contexts", *(options or SMALL), "--json"])
     return {one["name"]: one for one in json.loads(capsys.readouterr().out)}
 
 
 def test_the_cost_grows_as_is_said(capsys):
-    found = listed(capsys)
+    found = listed(capsys, "--channels", "64", "--sides", "24,48")
     assert list(found) == list(CONTEXTS)
+    orders = {"dot": "n^2", "psa": "n^2", "crf": "n^2", "ccnet": "n sqrt(n)"}
     for name, one in found.items():
         few, many = one["multiply_adds"].values()
-        assert list(one["multiply_adds"]) == ["576", "2304"]
-        assert one["order"] == {"dot": "n^2", "ccnet": "n sqrt(n)"}.get(name, "n")
+        assert list(one["multiply_adds"]) == list(one["memory"]) == ["576", "2304"]
+        assert one["order"] == orders.get(name, "n")
         assert (3.9 < many / few < 4.1) == (one["order"] == "n"), name
+        held, more = one["memory"].values()
+        # psa alone holds n x n coefficients: attention is fused
+        assert (more / held > 5) == (name == "psa"), name
     assert found["none"]["parameters"] == 64 * 64
     assert found["none"]["multiply_adds"]["576"] == 576 * 64 * 64
     assert {name for name, one in found.items() if not one["input_dependent"]} == {
@@ -33,12 +40,9 @@ def test_the_cost_grows_as_is_said(capsys):
         "psp",
         "dilated",
         "aspp",
+        "dagrnn",
     }
-    assert {name for name, one in found.items() if not one["has_maps"]} == {
-        "psp",
-        "dilated",
-        "aspp",
-    }
+    assert {name for name, one in found.items() if not one["has_maps"]} == set(WITHOUT_MAPS)
     assert not found["sca"]["neuron_selective"]
     assert found["dot"]["neuron_selective"]
 
@@ -56,6 +60,21 @@ def test_the_list_fits_the_terminal(columns, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(CONTEXTS)
     assert max(map(len, lines)) <= columns
+
+
+def test_the_costs_as_csv(capsys):
+    main(["contexts", "--channels", "16", "--sides", "4,5", "--csv"])
+    rows = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    assert [row["context"] for row in rows] == [name for name in CONTEXTS for _ in range(2)]
+    assert rows[1] == {
+        "context": "none",
+        "parameters": "256",
+        "n": "25",
+        "multiply_adds": str(25 * 256),
+        "memory": rows[1]["memory"],
+    }
+    # the result, its gradient and that of the map at least, and that of the parameters
+    assert int(rows[1]["memory"]) >= 4 * (3 * 25 * 16 + 256) - 4 * 25 * 16
 
 
 class Rival(AverageContext):

@@ -42,13 +42,6 @@ WITHOUT_MAPS = ["psp", "dilated", "aspp", "dagrnn", "crf"]  # not a weighted mea
 WITH_MAPS = [name for name in WITH_CONTEXT if name not in WITHOUT_MAPS]
 # look around a neuron's own place
 OF_ONE_MAP = ["dilated", "aspp", "ccnet", "psa", "dagrnn", "crf"]
-    "dilated",
-    "aspp",
-    "ccnet",
-    "psa",
-    "dagrnn",
-    "crf",
-]  # look around a neuron's own place
 FROM_ELSEWHERE = [name for name in WITH_CONTEXT if name not in OF_ONE_MAP]
 PREDICTED = [name for name in BLOCKS if name.startswith("sca")]
 

@@ -26,20 +26,24 @@ def add_command(add: Callable[..., Parser]) -> None:
         "contexts",
         help="list the contexts that a network can have, with what each costs",
         description="List every context: what it is, its parameters, how its cost grows with the "
-        "number n of neurons (multiply-adds of one forward pass, counted on a map), how far a "
-        "neuron sees, whether the weights of its sources depend on the image, whether their order "
-        "differs between neurons, and where it comes from.",
+        "number n of neurons (multiply-adds of a forward pass and memory of a training step in "
+        "float32, counted for maps of several sizes), how far a neuron sees, whether the weights "
+        "of its sources depend on the image, whether their order differs between neurons, and "
+        "where it comes from.",
         epilog="example: scaseg contexts --channels 256 --sides 32,64",
     )
     option = parser.add_argument
     about = "of the feature map (default: %(default)s, as VGG16 has)"
     option("--channels", type=whole(1, 2048), default=512, metavar="M", help=about)
     about = "sides of square maps to count at, separated by commas (default: %(default)s)"
-    option("--sides", type=_sides, default="32,64", metavar="N,N,...", help=about)
+    option("--sides", type=_sides, default="14,28,56", metavar="N,N,...", help=about)
     about = "for contexts with a channel for each class (default: %(default)s)"
     option("--classes", type=whole(1, 2**14), default=59, metavar="N", help=about)
     add_with_context(parser)
-    option("--json", action="store_true", help="print JSON and nothing else")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    about = "print the costs as CSV and nothing else: a row for each context and size"
+    group.add_argument("--csv", action="store_true", help=about)
     parser.set_defaults(run=_contexts)
 
 
@@ -51,6 +55,12 @@ def _contexts(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=2))
         return
+    if options.csv:
+        print("context,parameters,n,multiply_adds,memory")
+        for one in found:
+            for neurons, count in one.multiply_adds.items():
+                print(f"{one.name},{one.parameters},{neurons},{count},{one.memory[neurons]}")
+        return
     width = max(shutil.get_terminal_size().columns - 4, 20)
     for one in found:
         print(one.name)
@@ -59,12 +69,13 @@ def _contexts(options: argparse.Namespace) -> None:
 
 
 def _lines(one: ContextDescription) -> list[str]:
-    counted = ", ".join(
-        f"{count / 1e9:.2f} G at n = {neurons:,}" for neurons, count in one.multiply_adds.items()
-    )
+    counted = ", ".join(f"{count / 1e9:.3g}" for count in one.multiply_adds.values())
+    memory = ", ".join(f"{held / 2**20:.3g}" for held in one.memory.values())
+    sizes = ", ".join(f"{neurons:,}" for neurons in one.multiply_adds)
     return [
         one.summary,
-        f"{one.parameters / 1e6:.2f} M parameters; O({one.order}) multiply-adds: {counted}",
+        f"{one.parameters / 1e6:.2f} M parameters; O({one.order}); at n = {sizes}: {counted} G "
+        f"multiply-adds, {memory} MiB to train",
         f"sees {one.receptive_field}; weights "
         f"{'depend on the image' if one.input_dependent else 'are fixed'}, "
         f"{'an order for each neuron' if one.neuron_selective else 'one order for all neurons'}; "

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
 from scaseg.nn.build import build_context
 from scaseg.nn.context import Context
+from scaseg.nn.cost import count_cost
 from scaseg.registry import CONTEXTS
 
 
 @dataclass(frozen=True)
 class ContextDescription:
-    """A context by its facts; multiply_adds: of one image, by the number n of its neurons.
+    """A context by its facts; costs are those of one image, by the number n of its neurons.
 
-    Those of convolutions and matrix products are counted, as they are computed on this machine.
+    multiply_adds: of a forward pass; memory: bytes of a training step (`count_cost`).
     """
 
     name: str
@@ -25,6 +23,7 @@ class ContextDescription:
     parameters: int
     order: str
     multiply_adds: dict[int, int]
+    memory: dict[int, int]
     receptive_field: str
     input_dependent: bool
     neuron_selective: bool
@@ -32,7 +31,6 @@ class ContextDescription:
     reference: str
 
 
-@torch.no_grad()
 def describe_contexts(
     channels: int, sides: Sequence[int], *, classes: int
 ) -> list[ContextDescription]:
@@ -41,20 +39,16 @@ def describe_contexts(
 
 
 def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> ContextDescription:
-    block = build_context(name, channels, classes=classes).eval()
+    block = build_context(name, channels, classes=classes)
     assert isinstance(block, Context)
-    counted = {}
-    for side in sides:
-        with FlopCounterMode(display=False) as counter:
-            block(torch.zeros(1, channels, side, side))
-        counted[side**2] = counter.get_total_flops() // 2  # it counts both operations
-    kind = type(block)
+    costs = {side**2: count_cost(name, channels, side, side, classes=classes) for side in sides}
     return ContextDescription(
         name=name,
-        summary=(kind.__doc__ or "").partition("\n")[0],
+        summary=(type(block).__doc__ or "").partition("\n")[0],
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         order=block.order,
-        multiply_adds=counted,
+        multiply_adds={neurons: count for neurons, (count, _) in costs.items()},
+        memory={neurons: peak for neurons, (_, peak) in costs.items()},
         receptive_field=block.receptive_field,
         input_dependent=block.input_dependent,
         neuron_selective=block.neuron_selective,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
@@ -13,6 +14,7 @@ from scaseg.nn.contexts.factored import neurons
 from scaseg.ops.attention import dot_context
 from scaseg.ops.checks import check_whole_number
 
+WIDEST = 64  # channels of a fused attention
 NEAR, FAR = 3.0, 10.0  # neurons: how far the two kernels reach at first
 
 
@@ -114,9 +116,12 @@ def gaussian_mean(feature: Tensor, values: Tensor, source_mask: Tensor | None) -
     feature (B, n, d), values (B, n, M), source_mask (B, n) -> (B, n, M).
     """
     feature = feature - feature.mean(1, keepdim=True)  # digits: |f|^2 stays small
-    one = torch.ones_like(feature[..., :1])
-    query = torch.cat([feature, one], -1) * (feature.shape[-1] + 1) ** 0.5  # undoes the division
-    key = torch.cat([feature, -0.5 * feature.square().sum(-1, keepdim=True)], -1)
+    length = feature.square().sum(-1, keepdim=True)
+    # as wide as the values, up to a point: these go in slices of that width, each with its own exp
+    more = (0, max(0, min(values.shape[-1], WIDEST) - feature.shape[-1] - 1))
+    query = F.pad(torch.cat([feature, torch.ones_like(length)], -1), more)
+    key = F.pad(torch.cat([feature, -0.5 * length], -1), more)
+    query = query * query.shape[-1] ** 0.5  # undoes the division
     return dot_context(query, key, values, source_mask=source_mask)
 
 
