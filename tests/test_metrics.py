@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.metrics import ConfusionMatrix
+from scaseg.metrics import Calibration, ConfusionMatrix
 
 
 def by_numpy(predicted, truth, classes, ignore):
@@ -100,3 +100,42 @@ def test_nothing_labelled():
 def test_what_is_no_class_is_refused(predicted, truth, message):
     with pytest.raises(ValueError, match=message):
         ConfusionMatrix(2).update(torch.tensor(predicted), torch.tensor(truth))
+
+
+def draws(temperature, classes=4, pixels=40_000):
+    """Probabilities (classes, 1, pixels), and a truth drawn from them softened by a temperature."""
+    generator = torch.Generator().manual_seed(0)
+    scores = 3 * torch.randn(classes, pixels, generator=generator)
+    true = torch.multinomial((scores / temperature).softmax(0).T, 1, generator=generator)[:, 0]
+    return scores.softmax(0).unsqueeze(1), true.unsqueeze(0)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7, 4.0])
+def test_the_temperature_that_made_the_labels_is_found(temperature):
+    probabilities, truth = draws(temperature)
+    calibration = Calibration()
+    for part in range(0, truth.shape[1], 2000):  # images
+        calibration.update(probabilities[..., part : part + 2000], truth[:, part : part + 2000])
+    assert calibration.fit() == pytest.approx(temperature, rel=0.04)
+    fitted = Calibration(calibration.fit())
+    fitted.update(probabilities, truth)
+    before, after = fitted.errors()
+    assert after < 0.015
+    if temperature != 1:
+        assert before > 0.05
+
+
+def test_calibration_error_by_hand():
+    """Four pixels at 0.9 of which two are right, and one at 0.6 that is: (4 |.9 - .5| + .4) / 5."""
+    p = torch.tensor([[0.9, 0.9, 0.9, 0.9, 0.4, 0.5], [0.1, 0.1, 0.1, 0.1, 0.6, 0.5]]).unsqueeze(1)
+    truth = torch.tensor([[0, 0, 1, 1, 1, 255]])
+    calibration = Calibration()
+    calibration.update(p, truth)
+    assert calibration.errors() == (pytest.approx(2 / 5), pytest.approx(2 / 5))
+
+
+def test_nothing_counted_has_no_temperature():
+    calibration = Calibration()
+    calibration.update(torch.ones(2, 1, 3) / 2, torch.full((1, 3), 255))
+    assert calibration.fit() == 1
+    assert all(math.isnan(error) for error in calibration.errors())

@@ -1,4 +1,4 @@
-"""The paper's three metrics, from one confusion matrix of whole numbers."""
+"""The paper's three metrics, from one confusion matrix of whole numbers; and calibration."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from torch import Tensor
 from scaseg.errors import UserError
 
 NAMED = 8  # classes that do not occur, in the line about them
+BINS = 15  # of confidence, of equal width: what most papers take
+TEMPERATURES = [2 ** (step / 8) for step in range(-24, 33)]  # 1/8 to 16
+MOST_PIXELS = 2048  # of an image, spread over it: the best temperature wants no more
 
 
 class ConfusionMatrix:
@@ -87,6 +90,72 @@ class Scores:
             f"PPA/aAcc {percent(self.pixel_accuracy)}   "
             f"CAA/mAcc {percent(self.class_accuracy)}   mIoU {percent(self.mean_iou)}"
         )
+
+
+def soften(probabilities: Tensor, temperature: float) -> Tensor:
+    """Raise probabilities (classes, ...) to 1 / temperature, and make them sum to 1 again.
+
+    The same as dividing scores by it before the softmax. The order of the classes stays, so labels
+    never change; above 1 probabilities come closer to each other.
+    """
+    if temperature == 1:
+        return probabilities
+    least = torch.finfo(probabilities.dtype).tiny
+    return (probabilities.clamp(min=least).log() / temperature).softmax(0)
+
+
+class Calibration:
+    """Whether pixels are right as often as their confidence says, and which temperature would help.
+
+    All of it are sums over pixels: bounded memory, and processes can add theirs.
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = temperature  # of the model
+        # before and after it: pixels, sum of confidences, right ones; by confidence
+        self.bins = torch.zeros(2, 3, BINS, dtype=torch.float64)
+        self.losses = torch.zeros(len(TEMPERATURES), dtype=torch.float64)  # -log p of the truth
+
+    def update(self, probabilities: Tensor, truth: Tensor, *, ignore_index: int = 255) -> None:
+        """Count an image: probabilities (classes, H, W) at temperature 1, truth (H, W)."""
+        labelled = truth != ignore_index
+        right = truth[labelled]
+        for index, temperature in enumerate((1.0, self.temperature)):
+            if index and temperature == 1:
+                self.bins[1] = self.bins[0]
+                continue
+            confidence, guess = (one[labelled] for one in soften(probabilities, temperature).max(0))
+            place = (confidence * BINS).long().clamp(max=BINS - 1).cpu()
+            facts = (torch.ones_like(confidence), confidence, guess == right)
+            for row, fact in zip(self.bins[index], facts, strict=True):
+                row += torch.bincount(place, fact.cpu().double(), minlength=BINS)
+        places = labelled.flatten().nonzero()[:, 0]
+        places = places[:: -(-len(places) // MOST_PIXELS) or 1]
+        some = probabilities.flatten(1)[:, places].float()
+        some = some.clamp(min=torch.finfo(torch.float32).tiny).log()
+        own = some.gather(0, truth.flatten()[places].long().unsqueeze(0))[0]
+        losses = [((some / one).logsumexp(0) - own / one).sum() for one in TEMPERATURES]
+        self.losses += torch.stack(losses).cpu()
+
+    def errors(self) -> tuple[float, float]:
+        """Return the expected calibration error before and after the model's temperature.
+
+        The mean distance, over pixels, between the confidence of a bin and its share of right ones.
+        """
+        pixels, confidence, right = self.bins.unbind(1)  # (2, BINS) each
+        before, after = ((confidence - right).abs().sum(1) / pixels.sum(1)).tolist()
+        return before, after
+
+    def fit(self) -> float:
+        """Return the temperature at which the truth is likeliest; 1 where nothing was counted."""
+        if not self.losses.any():
+            return 1.0
+        best = int(self.losses[1:-1].argmin()) + 1
+        low, middle, high = self.losses[best - 1 : best + 2].tolist()
+        bend = low - 2 * middle + high
+        # a parabola through the lowest point and its neighbors, in steps of the logarithm
+        shift = max(-1.0, min(1.0, (low - high) / (2 * bend))) if bend > 0 else 0.0
+        return round(TEMPERATURES[best] * 2 ** (shift / 8), 4)
 
 
 def class_table(names: Sequence[str], accuracies: Sequence[float], ious: Sequence[float]) -> str:

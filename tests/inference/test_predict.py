@@ -106,7 +106,7 @@ def test_options_are_named():
     for function in (predict, scaseg.Segmenter.predict):
         parameters = inspect.signature(function).parameters.values()
         named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-        assert named == ["scores", "tta", "batch_size", "precision"]
+        assert named == ["scores", "tta", "batch_size", "precision", "min_confidence"]
         assert not any(one.kind is one.VAR_KEYWORD for one in parameters)
     with pytest.raises(TypeError, match="unexpected keyword argument 'flip'"):
         small_model().predict(picture(9, 9), flip=True)

@@ -66,7 +66,8 @@ def test_json_is_all_that_is_printed(trained, scenes, tmp_path, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     found = json.loads(printed.out)
-    assert list(found) == ["PPA", "CAA", "mIoU", "per_class", "images"]
+    calibration = ["ECE", "ECE_uncalibrated", "temperature"]
+    assert list(found) == ["PPA", "CAA", "mIoU", *calibration, "per_class", "images"]
     assert list(found["per_class"]) == list(CLASSES)
     assert found["images"] == 5
     assert 0 <= found["mIoU"] <= found["CAA"] <= 100

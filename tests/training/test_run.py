@@ -13,6 +13,7 @@ import scaseg
 from scaseg.config.recipe import load_recipe
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.inference.tta import predict_scores
+from scaseg.metrics import TEMPERATURES
 from scaseg.models.labels import trained_on
 from scaseg.training.evaluation import evaluate
 from scaseg.training.run import train
@@ -53,6 +54,11 @@ def test_train_evaluate_load_predict(scenes, tmp_path):
     assert judged.scores.mean_iou > 0.4
     again = evaluate(model, FolderDataset(scenes, "val"))
     assert 100 * again.scores.mean_iou == pytest.approx(float(best["mIoU"]), abs=1e-9)
+    # the temperature is that of the images that it was validated on, and it makes them likelier
+    assert model.config.temperature == again.calibration.fit() != 1
+    assert "after calibration" in again.table()
+    losses = dict(zip(TEMPERATURES, again.calibration.losses.tolist(), strict=True))
+    assert min(losses.values()) < losses[1.0]
     sample = test[0]
     scores = predict_scores(model, torch.from_numpy(sample.image).permute(2, 0, 1))
     assert scores.shape == (3, *sample.labels.shape)

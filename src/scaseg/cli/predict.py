@@ -49,7 +49,15 @@ def add_command(add: Callable[..., Parser]) -> None:
     group.add_argument("--overlay", **flag, help=overlay)
     scores = "NAME.npz: scores (H, W, classes), probabilities in float16, and the classes"
     group.add_argument("--scores", **flag, help=scores)
+    confidence = "NAME.confidence.png: how sure each pixel is, in gray; 255 is certain"
+    group.add_argument("--confidence", **flag, help=confidence)
     group.add_argument("--json", **flag, help="NAME.json: the share of the area of each class")
+    parser.add_argument(
+        "--min-confidence",
+        type=float,
+        metavar="P",
+        help="pixels that are less sure, from 0 to 1, get the label 255: no class",
+    )
     group = parser.add_argument_group("test-time augmentation and sliding windows")
     group.add_argument("--tta", **flag, help="at scales 0.75, 1, 1.25 and flipped, averaged")
     add_windows(group)

@@ -42,6 +42,8 @@ class ModelConfig:
     std: tuple[float, ...] = IMAGENET_STD
     # photographs are brought to the largest size within (height, width); None: taken as they are
     fit: tuple[int, int] | None = None
+    # probabilities are softened by it (fitted on validation images), so that confidence is honest
+    temperature: float = 1.0
     training: dict[str, Any] = field(default_factory=dict)  # a record, for people
 
     def __post_init__(self) -> None:
@@ -60,6 +62,8 @@ class ModelConfig:
         ):
             remedy = f"give (height, width) from {SMALLEST_SIDE} to {LARGEST_SIDE}, or None"
             raise UserError("fit", f"{self.fit}", remedy)
+        if not 0.01 <= self.temperature <= 100:
+            raise UserError("temperature", f"{self.temperature}", "give a number from 0.01 to 100")
         if self.dtype not in DTYPES:
             raise UserError.choice("dtype", self.dtype, DTYPES)
         for name, values in (("mean", self.mean), ("std", self.std)):

@@ -1,7 +1,7 @@
 """What `predict_folder` writes: results that appear whole or not at all, and their provenance.
 
-NAME.png (the label map), and where asked for NAME.overlay.jpg, NAME.npz (probabilities) and
-NAME.json (areas); the PNG last: where it is, all is.
+NAME.png (the label map), and where asked for NAME.overlay.jpg, NAME.npz (probabilities),
+NAME.confidence.png and NAME.json (areas); the label map last: where it is, all is.
 
 .scaseg.json holds a fingerprint of the model and the options that change results. So a run that
 continues another cannot mix two models unnoticed; machines that share the work write the same
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
+CONFIDENCE = ".confidence.png"
 JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
 REPLACE = "use --overwrite or another folder"
@@ -49,6 +50,7 @@ class Outputs:
     overlay: bool = False
     scores: bool = False
     areas: bool = False
+    confidence: bool = False
     _prepared: set[Path] = field(default_factory=set, repr=False)
 
     def path(self, name: PurePath, suffix: str) -> Path:
@@ -57,8 +59,9 @@ class Outputs:
 
     def paths(self, name: PurePath) -> list[Path]:
         """What will be written for an image, the label map last."""
-        wanted = ((self.overlay, OVERLAY), (self.scores, SCORES), (self.areas, AREAS))
-        suffixes = [suffix for asked, suffix in wanted if asked]
+        wanted = {OVERLAY: self.overlay, SCORES: self.scores, AREAS: self.areas}
+        wanted[CONFIDENCE] = self.confidence
+        suffixes = [suffix for suffix, asked in wanted.items() if asked]
         return [self.path(name, suffix) for suffix in (*suffixes, LABELS)]
 
     def check(
@@ -100,8 +103,9 @@ class Outputs:
 
     def _taken_names(self, file: InputFile) -> list[PurePath]:
         """What no other image may be called: x.overlay.png would lie beside x's overlay."""
-        name = file.name
-        return [name, name.with_name(f"{name.name}.overlay")] if self.overlay else [name]
+        beside = [OVERLAY] * self.overlay + [CONFIDENCE] * self.confidence
+        names = [f"{file.name.name}{suffix.rpartition('.')[0]}" for suffix in beside]
+        return [file.name, *(file.name.with_name(name) for name in names)]
 
     def exists(self, name: PurePath) -> bool:
         """Whether the results of an image are there; UserError where an older run's are in part."""
@@ -166,8 +170,11 @@ class Outputs:
         if self.areas:
             height, width = found.size
             record = {"image": os.fspath(file.path), "width": width, "height": height}
-            record |= {"areas": found.areas(), "software": MARK}
+            unsure = float((found.labels == found.unsure).mean())
+            record |= {"areas": found.areas(), "unsure": unsure, "software": MARK}
             write_json(self.path(file.name, AREAS), record)
+        if self.confidence:
+            found.save_confidence(self.path(file.name, CONFIDENCE))
         found.save(self.path(file.name, LABELS))
 
 
@@ -194,7 +201,8 @@ class Provenance:
             if replaced is None:
                 raise UserError("--out", differs, REPLACE)
             result = path.relative_to(self.folder)
-            if hash(result.with_suffix("")) not in names:
+            image = result.with_name(result.name.removesuffix(CONFIDENCE).removesuffix(LABELS))
+            if not names & {hash(result.with_suffix("")), hash(image)}:
                 remedy = "give all of its images, or another folder"
                 raise UserError("--out", f"{differs}, and {result} would stay", remedy)
         self._replacement = self.record | ({} if replaced is None else {UNFINISHED: True})

@@ -18,6 +18,7 @@ from scaseg.errors import UserError
 from scaseg.inference.preprocessing import IMAGE_TYPES, ImageLike, as_array, as_tensor, input_size
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, Upsampled, mean_rows, score_maps
+from scaseg.metrics import soften
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.palette import default_palette
 from scaseg.system import Precision, autocast
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
     tta: TestTimeAugmentation | None
     batch_size: int | None
     precision: Precision
+    min_confidence: float | None
 
 
 @overload
@@ -60,6 +62,7 @@ def predict(
     tta: TestTimeAugmentation | None = None,
     batch_size: int | None = None,
     precision: Precision = "32",
+    min_confidence: float | None = None,
 ) -> Any:
     """Segment an image, or several, on the device where the model is.
 
@@ -67,8 +70,10 @@ def predict(
     list of these, an array (B, H, W, 3) or a tensor (B, 3, H, W) a list of them. Pixels are uint8,
     or floats from 0 to 1 (rounded to 256 steps), not normalized. scores: keep the probabilities of
     all classes too. tta: scales, flips, sliding window. batch_size: images of a similar size, or
-    windows, computed at once (1 on a CPU, 8 elsewhere). precision: "32", "bf16" or "16". The
-    model's mode is left as it was.
+    windows, computed at once (1 on a CPU, 8 elsewhere). precision: "32", "bf16" or "16".
+    min_confidence: pixels that are less sure get the label 255 (65535 where there are more than
+    255 classes). Probabilities and confidence are those of the calibrated model (its temperature).
+    The model's mode is left as it was.
 
     >>> import numpy as np, scaseg
     >>> model = scaseg.create_model("mobilenet_v2", head="compact", classes=["sky", "road"])
@@ -82,8 +87,9 @@ def predict(
     several: Iterable[Any] = [images] if is_one else images  # type: ignore[assignment]
     arrays = ((index, as_array(model, image)) for index, image in enumerate(several))
     options: Options = {"scores": scores, "tta": tta, "batch_size": batch_size}
-    options["precision"] = precision
-    found = sorted(predict_stream(model, arrays, **options), key=lambda pair: pair[0])
+    options |= {"precision": precision, "min_confidence": min_confidence}
+    stream = predict_stream(model, arrays, confidence=True, **options)
+    found = sorted(stream, key=lambda pair: pair[0])
     return found[0][1] if is_one else [segmentation for _, segmentation in found]
 
 
@@ -96,25 +102,29 @@ def predict_stream(
     tta: TestTimeAugmentation | None = None,
     batch_size: int | None = None,
     precision: Precision = "32",
+    min_confidence: float | None = None,
+    confidence: bool = False,
     open_scores: OpenScores | None = None,
 ) -> Iterator[tuple[Key, Segmentation]]:
     """Segment images (H, W, C) as they come; each result has the key that came with its image.
 
     Images of a similar size wait for each other, a few at most: the order may change. What
     open_scores(key, (H, W)) opens gets the probabilities of an image from the top, some rows at a
-    time, (classes, rows, W); so that they need never be held all at once.
+    time, (classes, rows, W); so that they need never be held all at once. confidence: keep it.
     """
     tta = tta or TestTimeAugmentation()
+    check_confidence(min_confidence)
     device = model.device
     batch_size = usual_batch_size(batch_size, device.type)
     queue: list[_Queued] = []
+    kept = (scores, confidence)
 
     def compute(batch: list[_Queued]) -> list[tuple[Any, Segmentation]]:
         tensors = [as_tensor(one.pixels, device) for one in batch]
         with evaluating(model), autocast(device.type, precision):
             maps = score_maps(model, tensors, tta, batch_size=batch_size)
             return [
-                (one.key, _segmentation(model, one, own, scores, open_scores))
+                (one.key, _segmentation(model, one, own, kept, min_confidence, open_scores))
                 for one, own in zip(batch, maps, strict=True)
             ]
 
@@ -136,6 +146,12 @@ def usual_batch_size(batch_size: int | None, device: str) -> int:
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise UserError("batch_size", f"{batch_size!r}", "give a whole number >= 1")
     return batch_size
+
+
+def check_confidence(least: float | None) -> None:
+    """Refuse a least confidence that no probability can be compared with."""
+    if least is not None and not 0 <= least <= 1:
+        raise UserError("min_confidence", f"{least!r}", "give a number from 0 to 1")
 
 
 class _Queued(NamedTuple):
@@ -170,23 +186,31 @@ def _segmentation(
     model: Segmenter,
     image: _Queued,
     maps: list[Upsampled],
-    keep_scores: bool,
+    keep: tuple[bool, bool],
+    min_confidence: float | None,
     open_scores: OpenScores | None,
 ) -> Segmentation:
+    """keep: scores, confidence."""
     classes = model.config.classes
     height, width = image.pixels.shape[:2]
-    is_short = len(classes) <= 256
+    is_short = len(classes) <= (256 if min_confidence is None else 255)
     labels = np.empty((height, width), np.uint8 if is_short else np.uint16)
-    kept = np.empty((len(classes), height, width), np.float32) if keep_scores else None
+    kept = np.empty((len(classes), height, width), np.float32) if keep[0] else None
+    confidence = np.empty((height, width), np.float32) if keep[1] else None
     opened = open_scores(image.key, (height, width)) if open_scores else nullcontext()
     with opened as write:
         for rows, found in mean_rows(maps, height, max(1, MOST_HELD // (len(classes) * width))):
+            found = soften(found, model.config.temperature)
             # not argmax, which takes seven times as long on a CPU
-            largest = found.max(0).indices.to(torch.uint8 if is_short else torch.int32)
-            labels[rows] = largest.cpu().numpy()
+            sure, largest = found.max(0)
+            labels[rows] = largest.to(torch.uint8 if is_short else torch.int32).cpu().numpy()
+            if min_confidence is not None:
+                labels[rows][(sure < min_confidence).cpu().numpy()] = np.iinfo(labels.dtype).max
+            if confidence is not None:
+                confidence[rows] = sure.cpu().numpy()
             if kept is not None:
                 kept[:, rows] = found.cpu().numpy()
             if write is not None:
                 write(found)
     palette = model.config.palette or default_palette(len(classes))
-    return Segmentation(labels, classes, palette, kept, picture(image.pixels))
+    return Segmentation(labels, classes, palette, kept, picture(image.pixels), confidence)

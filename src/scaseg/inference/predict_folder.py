@@ -63,6 +63,8 @@ def predict_folder(
     overlay: bool = False,
     scores: bool = False,
     json: bool = False,
+    confidence: bool = False,
+    min_confidence: float | None = None,
     tta: bool = False,
     window: int | None = None,
     overlap: int | None = None,
@@ -84,8 +86,10 @@ def predict_folder(
 
     model: a run folder, one by save_pretrained, a built-in name, or None for the built-in model.
     images: files, folders (with all below; of a dataset its images alone) or patterns. Each image
-    gets out/NAME.png, the label map at its own size; overlay, scores and json add NAME.overlay.jpg,
-    NAME.npz (probabilities) and NAME.json (areas of the classes). Files appear whole or not at all.
+    gets out/NAME.png, the label map at its own size; overlay, scores, json and confidence add
+    NAME.overlay.jpg, NAME.npz (probabilities), NAME.json (areas of the classes) and
+    NAME.confidence.png. Files appear whole or not at all. min_confidence: pixels that are less sure
+    get the label 255 (65535 of more than 255 classes).
 
     tta: average over scales 0.75, 1, 1.25 and flips. window, overlap, context_scope: predict in
     sliding windows, see TestTimeAugmentation. skip_existing: predict only what has no results yet.
@@ -106,10 +110,10 @@ def predict_folder(
         config = read_config(folder)
     suffixes = IMAGE_SUFFIXES if config.bands is None else BAND_SUFFIXES
     inputs = Inputs([images] if isinstance(images, (str, Path)) else images, out, shard, suffixes)
-    outputs = Outputs(out, overlay, scores, json)
+    outputs = Outputs(out, overlay, scores, json, confidence)
     total, existing = outputs.check(inputs, skip_existing=skip_existing, overwrite=overwrite)
 
-    from scaseg.inference.predict import predict_stream, usual_batch_size
+    from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
     from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
     from scaseg.models.build import read_model
     from scaseg.models.folding import fold_batch_norms
@@ -118,9 +122,12 @@ def predict_folder(
     scales = SCALES if tta else (1.0,)
     with as_options():
         augmentation = TestTimeAugmentation(scales, tta, window, overlap, context_scope)
+        check_confidence(min_confidence)
         batch_size = usual_batch_size(batch_size, device)
         system.autocast(device, precision)
     made_by: dict[str, Any] = {"--tta": tta, "--precision": precision}
+    if min_confidence is not None:
+        made_by["--min-confidence"] = min_confidence
     if window is not None:
         made_by |= {"--window": window, "--overlap": augmentation.overlap}
         made_by["--context-scope"] = context_scope
@@ -187,6 +194,8 @@ def predict_folder(
             tta=augmentation,
             batch_size=batch_size,
             precision=precision,
+            min_confidence=min_confidence,
+            confidence=confidence,
             open_scores=open_scores if scores else None,
         )
         _write_behind(begun(results), outputs, max(batch_size, WRITERS), on_written)

@@ -23,8 +23,10 @@ NAMED, SMALL = 3, 0.005
 class Segmentation:
     """The classes of an image's pixels, at its own size.
 
-    labels (H, W): indices into `classes`. palette: a color for each class. scores (classes, H, W)
-    float32: probabilities, where they were asked for. image (H, W, 3): the image, upright.
+    labels (H, W): indices into `classes`, or `unsure` where a pixel was less sure than was asked
+    for. palette: a color for each class. scores (classes, H, W) float32: probabilities, where they
+    were asked for. image (H, W, 3): the image, upright. confidence (H, W) float32: the probability
+    of the likeliest class, right as often as it says if the model is calibrated (training does it).
     """
 
     labels: NDArray[np.integer]
@@ -32,6 +34,7 @@ class Segmentation:
     palette: tuple[tuple[int, int, int], ...]
     scores: NDArray[np.float32] | None = None
     image: NDArray[np.uint8] | None = None
+    confidence: NDArray[np.float32] | None = None
 
     def __repr__(self) -> str:
         """Width x height and the largest classes."""
@@ -52,12 +55,17 @@ class Segmentation:
         """Height and width."""
         return self.labels.shape[0], self.labels.shape[1]
 
+    @property
+    def unsure(self) -> int:
+        """The label of pixels that are less sure than `min_confidence`."""
+        return 255 if len(self.classes) <= 255 else 65535
+
     def areas(self) -> dict[str, float]:
-        """The share of the image that each class covers; they sum to 1."""
+        """The share of the image that each class covers; they sum to 1, less unsure pixels."""
         counts = np.zeros(len(self.classes), np.int64)
         for row in range(0, len(self.labels), 1024):  # bincount widens what it counts
             part = self.labels[row : row + 1024].ravel()
-            counts += np.bincount(part, minlength=len(self.classes))
+            counts += np.bincount(part, minlength=len(self.classes))[: len(self.classes)]
         return dict(zip(self.classes, (counts / self.labels.size).tolist(), strict=True))
 
     def overlay(
@@ -69,25 +77,39 @@ class Segmentation:
         """
         if self.image is None or self.image.shape[2] != 3:
             raise UserError("overlay", "there is no RGB image", "set .image to an array (H, W, 3)")
-        picture = Image.fromarray(overlay(self.image, self.labels, self.palette, opacity))
+        drawn = overlay(self.image, self.labels, self.palette, opacity, ignore=self.unsure)
+        picture = Image.fromarray(drawn)
         if max_side is not None:
             picture.thumbnail((max_side, max_side))
         return add_legend(picture, self.areas(), self.palette) if legend else picture
 
     def as_image(self) -> Image.Image:
         """The label map as an image whose values are the classes: a palette, or 16-bit gray."""
-        if len(self.classes) > 256:
+        if len(self.classes) > 256 or self.labels.dtype == np.uint16:
             return Image.fromarray(self.labels.astype(np.uint16))
         picture = Image.fromarray(self.labels.astype(np.uint8))
-        picture.putpalette([value for color in self.palette for value in color])
+        colors = [value for color in self.palette for value in color]
+        if (self.labels == self.unsure).any():
+            colors += [0] * (768 - len(colors))  # black; else Pillow would save 255 in fewer bits
+        picture.putpalette(colors)
         return picture
 
     def save(self, path: str | Path) -> None:
         """Write the label map as a PNG, whole or not at all."""
-        path = Path(path)
-        if path.suffix.lower() != ".png":
-            raise UserError(path, "not a .png", "other formats would blur the classes")
-        mark = PngInfo()
-        mark.add_text("Software", MARK)  # so that --overwrite knows it again
-        with whole_file(path) as temporary:
-            self.as_image().save(temporary, format="PNG", pnginfo=mark)
+        _save(self.as_image(), Path(path), "other formats would blur the classes")
+
+    def save_confidence(self, path: str | Path) -> None:
+        """Write the confidence as a gray PNG of 8 bits, whole or not at all: 255 is 1."""
+        if self.confidence is None:
+            raise UserError("confidence", "was not kept", "use scaseg.predict")
+        gray = np.round(255 * self.confidence).astype(np.uint8)
+        _save(Image.fromarray(gray), Path(path), "other formats would blur it")
+
+
+def _save(picture: Image.Image, path: Path, reason: str) -> None:
+    if path.suffix.lower() != ".png":
+        raise UserError(path, "not a .png", reason)
+    mark = PngInfo()
+    mark.add_text("Software", MARK)  # so that --overwrite knows it again
+    with whole_file(path) as temporary:
+        picture.save(temporary, format="PNG", pnginfo=mark)

@@ -170,6 +170,7 @@ class Segmenter(nn.Module):
         tta: TestTimeAugmentation | None = None,
         batch_size: int | None = None,
         precision: Precision = "32",
+        min_confidence: float | None = None,
     ) -> Any:
         """Segment a photograph, or several: see `scaseg.predict`.
 
@@ -180,7 +181,7 @@ class Segmenter(nn.Module):
         from scaseg.inference.predict import predict
 
         options: Options = {"scores": scores, "tta": tta, "batch_size": batch_size}
-        options["precision"] = precision
+        options |= {"precision": precision, "min_confidence": min_confidence}
         return predict(self, images, **options)
 
     def save_pretrained(self, folder: str | Path, *, half: bool = False) -> None:

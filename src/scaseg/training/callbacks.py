@@ -213,7 +213,10 @@ class BestCheckpoint(Callback):
             model = pl_module.model if self.ema is None else self.ema.averaged_model()
             record = {**model.config.training, "best": {"epoch": self.epoch, "mIoU": mean_iou}}
             model.config = replace(model.config, training=record)
+            saved = model.config
+            model.config = replace(saved, temperature=pl_module.calibration.fit())
             model.save_pretrained(self.folder / BEST)
+            model.config = saved  # in training, probabilities are the network's own
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Trust what is saved: a run may have died between saving the best and its state."""

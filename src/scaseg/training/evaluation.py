@@ -26,7 +26,7 @@ from scaseg.io.atomic import write_json
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.ownership import MARK, check_replaceable
-from scaseg.metrics import ConfusionMatrix, Scores
+from scaseg.metrics import Calibration, ConfusionMatrix, Scores, percent
 from scaseg.models.build import load_model
 from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
 from scaseg.models.segmenter import Segmenter, evaluating
@@ -42,12 +42,13 @@ Check = Literal["all", "quick", "none"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics, the confusion matrix that they come from, and the number of images."""
+    """Metrics, the confusion matrix that they come from, calibration, the number of images."""
 
     scores: Scores
     confusion: ConfusionMatrix
     images: int
     classes: tuple[str, ...]
+    calibration: Calibration
 
     def to_dict(self) -> dict[str, Any]:
         """Return what --json prints, in percent; None for a class that does not occur."""
@@ -57,11 +58,18 @@ class Evaluation:
             for name, accuracy, iou in shares
         }
         summary = {name: _number(value) for name, value in self.scores.summary().items()}
-        return {**summary, "per_class": per_class, "images": self.images}
+        before, after = (_number(round(100 * one, 6)) for one in self.calibration.errors())
+        calibration = {"ECE": after, "ECE_uncalibrated": before}
+        calibration |= {"temperature": self.calibration.temperature}
+        return {**summary, **calibration, "per_class": per_class, "images": self.images}
 
     def table(self) -> str:
         """Return all metrics in percent as text."""
-        return self.scores.table(self.classes)
+        before, after = map(percent, self.calibration.errors())
+        line = f"ECE {before}"  # of confidence
+        if self.calibration.temperature != 1:
+            line += f", after calibration {after} (temperature {self.calibration.temperature:.2f})"
+        return f"{self.scores.table(self.classes)}\n{line}"
 
     def save(self, folder: str | Path) -> None:
         """Write metrics.json (what --json prints), per_class.csv, confusion.csv and pictures."""
@@ -187,7 +195,8 @@ def _count(
         finally:
             model.to(device)
     assert module.scores is not None
-    return Evaluation(module.scores, module.confusion, len(dataset), model.config.classes)
+    counted = (module.scores, module.confusion, len(dataset))
+    return Evaluation(*counted, model.config.classes, module.calibration)
 
 
 def _number(value: float) -> float | None:

@@ -20,7 +20,7 @@ from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import IGNORE, Batch, normalize
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
-from scaseg.metrics import ConfusionMatrix, Scores
+from scaseg.metrics import Calibration, ConfusionMatrix, Scores
 from scaseg.models.padding import enlarge
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import auxiliary_scores
@@ -76,6 +76,7 @@ class SegmentationModule(LightningModule):
         self.register_buffer("std", torch.tensor(model.config.std), persistent=False)
         self.confusion = ConfusionMatrix(len(model.config.classes))
         self.scores: Scores | None = None  # of the last validation
+        self.calibration = Calibration()
         self._layout, self._fused = torch.contiguous_format, False
         self.validation_loss = math.nan  # mean over its images
         self._validation_losses: list[Tensor] = []
@@ -230,6 +231,7 @@ class SegmentationModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
+        self.calibration = Calibration(self.model.config.temperature)
         self._validation_losses = []
         # images of many sizes: cuDNN would search for the fastest algorithm for each of them
         self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
@@ -240,6 +242,7 @@ class SegmentationModule(LightningModule):
         predicted = probabilities.argmax(0)
         with located(example.name):
             self.confusion.update(predicted, example.labels)
+        self.calibration.update(probabilities, example.labels)
         if self._is_fitting and bool((example.labels != IGNORE).any()):
             # losses take scores, and the softmax of log p is p; in place: p is not needed any more
             scores = probabilities.clamp_(min=torch.finfo(probabilities.dtype).tiny).log_()
@@ -253,6 +256,10 @@ class SegmentationModule(LightningModule):
             counts = self.confusion.counts.to(self.device)
             torch.distributed.all_reduce(counts)
             self.confusion.counts = counts.cpu()
+            for sums in (self.calibration.bins, self.calibration.losses):
+                total = sums.to(self.device)
+                torch.distributed.all_reduce(total)
+                sums.copy_(total)
         torch.backends.cudnn.benchmark = self._benchmark
         self.scores = self.confusion.scores()
         summary = self.scores.summary()

@@ -427,8 +427,10 @@ def _finish(
 ) -> None:
     """Write the final model: the best by validation, or the last where there was none."""
     chosen: Row = rows[-1] if rows else {}
+    temperature = 1.0
     if best is not None and best.epoch and (folder / BEST).is_dir():
         read_weights(model, folder / BEST)
+        temperature = read_config(folder / BEST).temperature
         chosen = next((row for row in rows if int(row["epoch"]) == best.epoch), chosen)
     record = {
         "recipe": asdict(run),
@@ -436,7 +438,7 @@ def _finish(
     }
     if started_from := model.config.training.get("started_from"):
         record["started_from"] = started_from
-    model.config = replace(model.config, training=record)
+    model.config = replace(model.config, training=record, temperature=temperature)
     model.save_pretrained(folder / MODEL)
     if rows:
         save_figure(curve_figure(rows), folder / CURVE)
