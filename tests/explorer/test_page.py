@@ -1,3 +1,6 @@
+import dataclasses
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 import torch
@@ -5,10 +8,17 @@ from PIL import Image
 
 from scaseg.cli import main
 from scaseg.explanation.features import extract_features
+from scaseg.nn.context import Context
+from scaseg.registry import CONTEXTS
 from tests.explorer.browser import needs_browser, open_page
 from tests.explorer.test_payload import network, picture
 
 PLACES = [(5, 5), (70, 20), (44, 58)]
+MAPPED = [
+    name
+    for name, kind in CONTEXTS.items()
+    if name != "none" and kind.coefficient_rows is not Context.coefficient_rows
+]
 DRAWN = """stage => {
   const canvas = document.querySelectorAll("canvas.map")[stage];
   const [height, width] = [canvas.height - 2, canvas.width - 2];
@@ -50,25 +60,37 @@ def drawn(page, stage):
 
 
 @needs_browser
-def test_the_map_under_the_pointer_is_that_of_python(page_file):
+def test_the_map_under_the_pointer_is_that_of_python_for_every_context(tmp_path):
+    Image.fromarray(picture()).save(tmp_path / "x.png")
+    for context in (*MAPPED, "none", "psp"):
+        network(context).save_pretrained(tmp_path / context)
+    models = [str(tmp_path / context) for context in (*MAPPED, "none", "psp")]
+    page_file = tmp_path / "page.html"
+    arguments = [str(tmp_path / "x.png"), "--model", *models, "--export", str(page_file)]
+    main(["explore", *arguments, "--quiet"])
+    seen = {context: extract_features(network(context), picture()) for context in MAPPED}
     with open_page(page_file.as_uri()) as page:
-        for stage, context in enumerate(("sca", "dot")):
-            features = extract_features(network(context), picture())
-            columns = features.grid.map_size[1]
-            for x, y in PLACES:
-                move(page, x, y, stage)
+        for x, y in PLACES:
+            move(page, x, y)  # of the first: the others follow
+            for stage, features in enumerate(seen.values()):
                 row, column = features.grid.neuron_at(x, y)
-                target = row * columns + column
-                share = features.coefficients(torch.tensor([target]))[0].numpy()
-                even = 1 / (len(share) - (context == "sca"))
-                top = max(2 * even, np.sort(share)[int(0.995 * (len(share) - 1))])
-                levels = np.clip(np.round(255 * share / top), 0, 255).reshape(-1, columns)
-                found = drawn(page, stage)
-                if context == "sca":
-                    assert found[row, column] == -1
-                    levels[row, column] = -1
-                assert np.abs(found - levels).max() <= 2
-        assert "no context" in page.locator("figcaption").nth(2).inner_text()
+                with torch.no_grad():
+                    share = features.context.dependency_map(features.features, row, column)[0]
+                assert_drawn(drawn(page, stage), share.numpy(), row, column, features.context)
+        captions = page.locator("figcaption").all_inner_texts()
+        assert "take no context" in captions[-2]
+        assert "no weighted mean" in captions[-1]
+
+
+def assert_drawn(found, share, row, column, context):
+    """Compare the levels of a drawn map with those that the shares of Python should have."""
+    even = 1 / (share.size - context.exclude_self)
+    top = max(2 * even, np.sort(share, None)[int(0.995 * (share.size - 1))])
+    levels = np.clip(np.round(255 * share / top), 0, 255)
+    if context.exclude_self:
+        levels[row, column] = -1
+    assert np.abs(found - levels).max() <= 2, type(context).__name__
+    assert len(np.unique(found)) > 2 or not context.input_dependent  # it shows something
 
 
 @needs_browser
@@ -89,18 +111,49 @@ def test_points_are_pinned_kept_and_found_again(page_file):
         shares = features.coefficients(flat).numpy().reshape(2, rows, columns)
         np.testing.assert_allclose(kept["maps"], shares, rtol=1e-4, atol=1e-7)
         assert kept["maps_2"].shape == (2, rows, columns)
-        for button, start in (("#keep-png", b"\x89PNG"), ("#keep-svg", b"<svg")):
-            with page.expect_download() as download:
-                page.click(button)
-            with open(download.value.path(), "rb") as file:
-                assert file.read(4) == start
-        address = page.url
+        with page.expect_download() as download:
+            page.click("#keep-png")
+        kept = np.asarray(Image.open(download.value.path()).convert("RGB"))
+        assert kept.shape == (61 + 28, 3 * 90 + 2 * 12, 3)  # captions, gaps
+        mapped, plain = kept[:61, :90], kept[:61, 2 * 102 : 2 * 102 + 90]
+        assert np.abs(mapped.astype(int) - plain).max() > 100
+        assert (kept[61:] < 128).any()  # the caption
+        with page.expect_download() as download:
+            page.click("#keep-svg")
+        root = ElementTree.parse(download.value.path()).getroot()
+        images = root.findall(".//{http://www.w3.org/2000/svg}image")
+        assert len(images) == 6  # a photograph and what lies over it, of three models
+        assert all(one.get("href").startswith("data:image/") for one in images)
+        assert len(root.findall(".//{http://www.w3.org/2000/svg}circle")) == 2 * 3 * 2
         page.check('input[value="difference"]')
         assert page.locator("#scale-low").inner_text().startswith("\u2212")
+        difference = drawn(page, 0)
+        found = shares[1] - shares[0]  # the last pin minus the one before
+        found.reshape(-1)[flat] = 0
+        expected = np.round(255 * (found / np.abs(found).max() + 1) / 2)
+        assert np.abs(difference - expected).max() <= 2
+        page.check("#reversed")
+        page.check('input[value="shares"]')
+        everyone = features.coefficients(torch.arange(rows * columns)).numpy()
+        who = everyone[:, flat[1]].reshape(rows, columns)
+        assert_drawn(drawn(page, 0), who, *targets[1], features.context)
+        page.check("#doubtful")
+        page.locator("#doubt").fill("80")
+        page.check("#disagree")
+        address = page.url
     with open_page(address) as page:  # the state is in the address
         assert page.locator("#pins > li").count() == 2
+        for control in ("#reversed", "#doubtful", "#disagree"):
+            assert page.locator(control).is_checked()
+        assert page.locator("#doubt").input_value() == "80"
         page.locator("#pins .remove").first.click()
         assert page.locator("#pins > li").count() == 1
+        page.evaluate("location.hash = '#mode=coefficients&class=1'")
+        page.wait_for_selector('input[value="coefficients"]:checked')
+        assert not page.locator("#reversed").is_checked()
+    with open_page(f"{address.partition('#')[0]}#image=7&pins=1,1") as page:
+        assert "not here" in page.locator("#problem").inner_text()
+        assert page.locator("#pins > li").count() == 0
 
 
 @needs_browser
@@ -125,6 +178,66 @@ def test_a_class_alone_and_another_picture(page_file):
 
 
 @needs_browser
+def test_what_is_doubtful_and_where_models_disagree_is_hatched(tmp_path):
+    Image.fromarray(picture()).save(tmp_path / "x.png")
+    one, other = network("sca"), network("none")
+    names = ("ground", "sky", "water")
+    one.config = dataclasses.replace(one.config, classes=names)
+    # the same names in another order: an index says nothing
+    other.config = dataclasses.replace(other.config, classes=(*names[1:], names[0]))
+    for name, model in (("one", one), ("other", other)):
+        model.save_pretrained(tmp_path / name)
+    models = ["--model", str(tmp_path / "one"), str(tmp_path / "other")]
+    page_file = tmp_path / "page.html"
+    main(["explore", str(tmp_path / "x.png"), *models, "--export", str(page_file), "--quiet"])
+    first, second = (model.predict(picture(), scores=True) for model in (one, other))
+    y, x = np.indices(first.labels.shape)
+    apart = np.array(first.classes)[first.labels] != np.array(second.classes)[second.labels]
+    doubtful = np.round(255 * first.scores.max(0)) < 0.5 * 255
+    read = """() => {
+      const canvas = document.querySelector("canvas.labels");
+      return Array.from(canvas.getContext("2d").getImageData(0, 0, 90, 61).data);
+    }"""
+    with open_page(page_file.as_uri()) as page:
+
+        def hatched():
+            return (np.array(page.evaluate(read)).reshape(61, 90, 4)[..., :3] == 255).all(-1)
+
+        assert not hatched().any()
+        page.check("#disagree")
+        assert np.array_equal(hatched(), apart & ((x - y) % 8 < 3))
+        assert 0 < apart.mean() < 1
+        page.uncheck("#disagree")
+        page.check("#doubtful")
+        assert np.array_equal(hatched(), doubtful & ((x + y) % 8 < 3))
+        move(page, 30, 30)
+        assert page.locator("canvas.map").first.is_visible()
+        page.check('input[value="classes"]')
+        move(page, 31, 30)
+        assert not page.locator("canvas.map").first.is_visible()
+        assert first.classes[first.labels[30, 31]] in page.locator("#here").inner_text()
+
+
+@needs_browser
+def test_it_works_by_touch(page_file):
+    with open_page(page_file.as_uri(), has_touch=True, size=(360, 740)) as page:
+        box = page.locator(".surface").first.bounding_box()
+        page.touchscreen.tap(box["x"] + 40, box["y"] + 40)
+        assert page.locator("#pins > li").count() == 1
+        touch = page.context.new_cdp_session(page)
+        here = page.locator("#here").inner_text()
+        for kind, place in (("touchStart", 60), ("touchMove", 90), ("touchMove", 140)):
+            points = [{"x": box["x"] + place, "y": box["y"] + place}]
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        page.wait_for_timeout(100)
+        assert page.locator("#here").inner_text() != here  # the map follows the finger
+        there = page.locator("#here").inner_text()
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        assert page.locator("#here").inner_text() == there  # and stays
+        assert page.locator("#pins > li").count() == 1
+
+
+@needs_browser
 def test_it_works_by_keyboard(page_file):
     with open_page(page_file.as_uri()) as page:
         page.locator(".surface").first.focus()
@@ -133,6 +246,11 @@ def test_it_works_by_keyboard(page_file):
         page.keyboard.press("Shift+ArrowDown")
         assert page.locator("#announce").inner_text() != here
         page.keyboard.press("Enter")
+        assert page.locator("#pins > li").count() == 1
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press(" ")
+        assert page.locator("#pins > li").count() == 2
+        page.keyboard.press("Delete")
         assert page.locator("#pins > li").count() == 1
         page.keyboard.press("Escape")
         assert page.locator("#pins > li").count() == 0

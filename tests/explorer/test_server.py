@@ -1,5 +1,8 @@
+import asyncio
+import dataclasses
 import io
 import json
+import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -11,14 +14,16 @@ from PIL import Image
 
 from tests.explorer.test_payload import network, picture
 from tests.faults.fuzz_images import case_bytes
-from tests.faults.image_seeds import seeds
+from tests.faults.image_seeds import png_chunk, seeds
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'scaseg[explorer]'")
 from starlette.testclient import TestClient
 
 from scaseg.explanation.features import extract_features
-from scaseg.explorer.pictures import Picture, Pictures
-from scaseg.explorer.server import Guard, create_app
+from scaseg.explorer.guard import Guard
+from scaseg.explorer.pictures import Picture, Pictures, shared_picture
+from scaseg.explorer.server import create_app
+from scaseg.explorer.work import Work
 
 HOST = "http://127.0.0.1"
 
@@ -29,10 +34,12 @@ def png(pixels=None, **options):
     return buffer.getvalue()
 
 
-def application(**options):
+def application(models=None, *, queued=16, workers=1, shared=None, **options):
     torch.manual_seed(0)
-    models = {"first": network("sca"), "second": network("none")}
-    return create_app(lambda: models, [Picture("shared.png", picture(), None)], **options)
+    models = models or {"first": network("sca"), "second": network("none")}
+    work = Work(models, queued=queued, workers=workers)
+    shared = [shared_picture("shared.png", picture())] if shared is None else shared
+    return create_app(work, shared, **options)
 
 
 def client(app=None, **options):
@@ -176,6 +183,7 @@ def test_browsers_do_not_see_each_others_pictures():
     for path in ("", "/view", "/labels.png", "/dependency?row=0&col=0", "/thumbnail.jpg"):
         assert other.get(f"/api/images/{mine}{path}").status_code == 404
     assert other.delete(f"/api/images/{mine}").status_code == 404
+    assert script.get(f"/api/images/{mine}").status_code == 404  # not by its id alone
     theirs = send(script).json()["id"]  # without a session, the id itself is the key
     assert script.get(f"/api/images/{theirs}").status_code == 200
     assert one.get(f"/api/images/{theirs}").status_code == 404
@@ -193,38 +201,152 @@ def test_pictures_expire_and_take_bounded_memory(monkeypatch):
         held.add(one)
     names = [one.name for one in held.seen_by("me")]
     assert names == ["shared", "4", "5", "6", "7", "8", "9"]  # 16,470 bytes each
+    assert names == [one.name for one in held.seen_by("me")]
+    assert held.find(pictures[4].id, "me") is pictures[4]
+    assert [one.name for one in held.seen_by("me")] == names  # the order stays
+    held.add(Picture("10", picture(), "me"))
+    assert [one.name for one in held.seen_by("me")] == ["shared", "4", "6", "7", "8", "9", "10"]
     later = time.monotonic() + 101
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert [one.name for one in held.seen_by("me")] == ["shared"]
 
 
 def test_a_full_queue_says_when_to_come_again_and_health_answers():
-    app, started, go_on = application(queued=1), Event(), Event()
-    web = client(app)
-    [shared] = web.get("/api/images").json()
-    address = f"/api/images/{shared['id']}/dependency?row=0&col=0"
-    assert web.get(address).status_code == 200
+    model, started, go_on = network("sca"), Event(), Event()
 
-    def load():
+    def wait(*_):
         started.set()
         go_on.wait(20)
-        return {"m": network("sca")}
 
-    slow = create_app(load, [Picture("shared.png", picture(), None)], queued=1)
-    with client(slow) as web, ThreadPoolExecutor(1) as thread:
+    model.backbone.register_forward_pre_hook(wait)
+    with client(models={"m": model}, queued=1) as web, ThreadPoolExecutor(2) as threads:
         [shared] = web.get("/api/images").json()
-        first = thread.submit(web.get, f"/api/images/{shared['id']}")
+        address = f"/api/images/{shared['id']}"
+        first = threads.submit(web.get, address)
         started.wait(20)
+        same = threads.submit(web.get, f"{address}/labels.png")  # waits for the same result
         assert web.get("/health").json()["pending"] == 1
-        busy = web.get(f"/api/images/{shared['id']}")
-        assert busy.status_code == 503
-        assert int(busy.headers["retry-after"]) > 0
+        for busy in (send(web), send(web, b"no picture")):
+            assert busy.status_code == 503
+            assert int(busy.headers["retry-after"]) > 0
+            assert busy.json() == {"error": "busy; try again"}
         go_on.set()
-        assert first.result().status_code == 200
+        assert first.result().status_code == same.result().status_code == 200
+        assert send(web).status_code == 201
+
+
+def test_more_requests_than_it_serves_at_once_are_told_to_come_again():
+    web = client(most_active=0)
+    answer = web.get("/api/images")
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0
+    assert web.get("/health").status_code == 200
+
+
+def test_a_fault_of_ours_is_one_line_and_the_server_lives(capsys):
+    model = network("sca")
+
+    def fail(*_):
+        raise RuntimeError("secret")
+
+    hook = model.backbone.register_forward_pre_hook(fail)
+    web = client(models={"m": model})
+    answer = send(web)
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the server failed: RuntimeError"}
+    assert "RuntimeError" in capsys.readouterr().err
+    hook.remove()
+    assert send(web).status_code == 201
+
+
+def test_the_fault_of_one_picture_is_not_that_of_its_batch():
+    work = Work({"m": network("sca")}, batch_size=8)
+
+    def inverse(numbers):
+        return [1 / number for number in numbers]
+
+    async def all_of_them():
+        first = asyncio.create_task(work.run(lambda: time.sleep(0.2)))  # the others wait meanwhile
+        await asyncio.sleep(0)
+        results = await asyncio.gather(
+            *(work.batched(inverse, number) for number in (1, 0, 4)), return_exceptions=True
+        )
+        await first
+        return results
+
+    sizes = []
+    work.on_batch = sizes.append
+    one, fault, quarter = asyncio.run(all_of_them())
+    assert (one, quarter) == (1, 0.25)
+    assert isinstance(fault, ZeroDivisionError)
+    assert sizes == [3]
+
+
+def test_a_request_that_comes_in_drops_is_ended():
+    web = client(guard=Guard(upload_time=0.3))
+    body = b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n\r\n'
+
+    async def slow(scope, receive, send):
+        parts = iter([body, b"x"])
+
+        async def drops():
+            part = next(parts, None)
+            if part is None:
+                await asyncio.sleep(5)
+            return {"type": "http.request", "body": part or b"", "more_body": True}
+
+        await web_app(scope, drops, send)
+
+    web_app, web.app = web.app, slow
+    answer = TestClient(slow, base_url=HOST).post(
+        "/api/images", headers={"content-type": "multipart/form-data; boundary=b"}
+    )
+    assert answer.status_code == 408
+    assert "0.3 s" in answer.json()["error"]
+
+
+def test_photographs_are_upright_and_other_formats_are_refused():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    buffer = io.BytesIO()
+    Image.fromarray(picture(40, 64)).save(buffer, "JPEG", exif=exif)
+    found = send(client(), buffer.getvalue()).json()
+    assert (found["width"], found["height"]) == (40, 64)
+    for kind in ("GIF", "ICO", "PPM"):
+        other = io.BytesIO()
+        Image.fromarray(picture(32, 32)).save(other, kind)
+        answer = send(client(), other.getvalue())
+        assert answer.status_code == 422, kind
+    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
+    bomb = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", b"x")
+    answer = send(client(), bomb)
+    assert answer.status_code == 422
+    assert "50000 x 50000" in answer.json()["error"]
+
+
+def test_pictures_of_several_bands():
+    model = network("sca", in_channels=5)
+    scale = {"mean": (2000.0,) * 5, "std": (1000.0,) * 5}
+    model.config = dataclasses.replace(model.config, dtype="uint16", **scale)
+    pixels = np.random.default_rng(0).integers(0, 4000, (48, 64, 5), np.uint16)
+    buffer = io.BytesIO()
+    np.save(buffer, pixels)
+    web = client(models={"m": model}, shared=[])
+    found = send(web, buffer.getvalue()).json()
+    labels = web.get(f"/api/images/{found['id']}/labels.png").content
+    expected = model.predict(pixels.astype(np.float32)).labels
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(labels))), expected)
+    view = web.get(f"/api/images/{found['id']}/view").json()
+    assert view["image"]["src"].startswith("data:image/jpeg")
+    small = web.get(f"/api/images/{found['id']}/thumbnail.jpg").content
+    assert Image.open(io.BytesIO(small)).mode == "RGB"
+    answer = send(web)
+    assert answer.status_code == 422
+    assert "has 3 bands of uint8" in answer.json()["error"]
 
 
 def test_many_at_once_get_their_own_results():
-    app = application(queued=1000)
+    app = application(queued=1000, workers=2)
     sizes = [(40 + number, 50) for number in range(12)]
     images = [np.full((*size, 3), 20 * number, np.uint8) for number, size in enumerate(sizes)]
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaseg.cli.options import add_max_pixels, add_with_context, find, load
 from scaseg.cli.parser import Parser, whole
@@ -77,26 +77,32 @@ def _explore(options: argparse.Namespace) -> None:
             check_replaceable(options.export)
     folders = [find("--model", name) for name in options.model]
     names = _distinct([name or USUAL for name in options.model])
+    if options.export is not None and not options.images:
+        raise UserError("IMAGES", "none", "give the pictures of the page")
+    models = {
+        name: load("--model", folder, options.device)
+        for name, folder in zip(names, folders, strict=True)
+    }
+    from scaseg.data.decode.bands import BAND_SUFFIXES
+    from scaseg.data.decode.image import IMAGE_SUFFIXES
+    from scaseg.inference.inputs import Inputs
 
-    def models() -> Mapping[str, Segmenter]:
-        return {
-            name: load("--model", folder, options.device)
-            for name, folder in zip(names, folders, strict=True)
-        }
-
-    images: list[Path] = []
-    if options.images:
-        from scaseg.inference.inputs import Inputs
-
-        images = [file.path for file in Inputs(options.images, options.export or Path(), None)]
+    has_bands = any(model.config.bands is not None for model in models.values())
+    suffixes = BAND_SUFFIXES if has_bands else IMAGE_SUFFIXES
+    inputs = Inputs(options.images, options.export or Path(), None, suffixes)
+    images = [file.path for file in inputs]
     if options.export is None:
-        _serve(options, models, images)
+        _serve(options, models, images, examples=not has_bands)
     else:
         _export(options, models, images)
 
 
 def _serve(
-    options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
+    options: argparse.Namespace,
+    models: Mapping[str, Segmenter],
+    images: list[Path],
+    *,
+    examples: bool,
 ) -> None:
     # oneDNN keeps what it compiled for 1,024 layers: gigabytes, where every picture has a size of
     # its own. These are enough for two sizes.
@@ -113,7 +119,7 @@ def _serve(
 
     serve(
         models,
-        images or example_pictures(),
+        images or (example_pictures() if examples else []),
         host=options.host or "127.0.0.1",
         port=8765 if options.port is None else options.port,
         token=options.token,
@@ -124,21 +130,18 @@ def _serve(
 
 
 def _export(
-    options: argparse.Namespace, models: Callable[[], Mapping[str, Segmenter]], images: list[Path]
+    options: argparse.Namespace, models: Mapping[str, Segmenter], images: list[Path]
 ) -> None:
-    from scaseg.data.decode.image import read_image
     from scaseg.explorer.page import export_page
-    from scaseg.explorer.payload import picture_payloads
+    from scaseg.explorer.payload import picture_payloads, read_picture
     from scaseg.io.atomic import write_text
 
     page: Path = options.export
-    if not images:
-        raise UserError("IMAGES", "none", "give the pictures of the page")
-    loaded, payloads = models(), []
+    payloads: list[dict[str, Any]] = []
     with progress_bar("segmenting", shown=not options.quiet) as progress:
         for path in images:
-            pixels = read_image(path, max_pixels=options.max_pixels)
-            payloads += [one for one, _ in picture_payloads([(path.name, pixels)], loaded)]
+            pixels = read_picture(path, models, options.max_pixels)
+            payloads += [one for one, _ in picture_payloads([(path.name, pixels)], models)]
             progress(len(payloads), len(images))
     write_text(page, export_page(payloads))
     if not options.quiet:

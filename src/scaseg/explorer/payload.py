@@ -6,6 +6,7 @@ import base64
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from scaseg.config.run import SMALLEST_SIDE
+from scaseg.data.decode.bands import picture, read_pixels
+from scaseg.data.decode.files import Embedded
 from scaseg.errors import UserError
 from scaseg.explanation.features import NeuronGrid, extract_features
 from scaseg.inference.predict import predict
 from scaseg.inference.segmentation import Segmentation
+from scaseg.io.paths import shown
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.context import Context, MapFactors
 from scaseg.nn.contexts.baselines import NoContext
@@ -30,19 +35,18 @@ ROWS = 256  # of coefficients at a time
 
 
 def picture_payloads(
-    pictures: Sequence[tuple[str, NDArray[np.uint8]]], models: Mapping[str, Segmenter]
+    pictures: Sequence[tuple[str, NDArray[Any]]], models: Mapping[str, Segmenter]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Segmentation]]]:
-    """Yield each named picture (H, W, 3) as each model sees it, as JSON types, with the labels.
+    """Yield each named picture (H, W, C) as each model sees it, as JSON types, with the labels.
 
     Pictures of similar sizes are segmented in one batch where that is faster.
     """
-    classes = max(len(model.classes) for model in models.values())
-    images = [shrink(image, classes) for _, image in pictures]
+    images = [shrink(image, models) for _, image in pictures]
     found = {name: predict(model, images, scores=True) for name, model in models.items()}
     for index, (title, _) in enumerate(pictures):
         height, width = images[index].shape[:2]
         buffer = io.BytesIO()
-        Image.fromarray(images[index]).save(buffer, "JPEG", quality=88)
+        Image.fromarray(picture(images[index])).save(buffer, "JPEG", quality=88)
         source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
         own = {name: segmentations[index] for name, segmentations in found.items()}
         payload = {
@@ -56,22 +60,49 @@ def picture_payloads(
         yield payload, own
 
 
-def shrink(image: NDArray[np.uint8], classes: int) -> NDArray[np.uint8]:
-    """Make a picture (H, W, 3) as small as a screen and the memory for its scores want it."""
+def read_picture(
+    path: Path | Embedded, models: Mapping[str, Segmenter], max_pixels: int | None = None
+) -> NDArray[Any]:
+    """Read a picture (H, W, C) as all the models take it, no larger than the page wants it."""
+    kinds = {(model.config.bands, model.config.dtype) for model in models.values()}
+    if len(kinds) > 1:
+        said = " and ".join(sorted(f"{bands or 3} bands of {kind}" for bands, kind in kinds))
+        raise UserError("--model", f"models of {said}", "give models of the same images")
+    [(bands, dtype)] = kinds
+    pixels = read_pixels(path, bands, dtype, max_pixels=max_pixels)
+    if min(pixels.shape[:2]) < SMALLEST_SIDE:
+        place = path.place if isinstance(path, Embedded) else shown(path)
+        problem = f"smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
+        raise UserError(place, problem, "give a larger one")
+    return shrink(pixels, models)
+
+
+def shrink(image: NDArray[Any], models: Mapping[str, Segmenter]) -> NDArray[Any]:
+    """Make a picture (H, W, C) as small as a screen and the memory for its scores want it."""
     height, width = image.shape[:2]
+    classes = max(len(model.classes) for model in models.values())
     factor = min(1.0, MOST_SIDE / max(height, width))
     factor = min(factor, (MOST_SCORES / (classes * height * width)) ** 0.5)
     if factor == 1:
         return image
-    size = max(8, round(width * factor)), max(8, round(height * factor))
-    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.LANCZOS))
+    size = [max(SMALLEST_SIDE, round(side * factor)) for side in (width, height)]
+    if image.shape[2] == 3 and image.dtype == np.uint8:
+        return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.LANCZOS))
+    # bands hold measurements: means of them, not what a sharper filter puts beside an edge
+    bands = [np.asarray(image[:, :, band], np.float32) for band in range(image.shape[2])]
+    small = [Image.fromarray(band).resize(size, Image.Resampling.BOX) for band in bands]
+    resized = np.stack([np.asarray(band) for band in small], axis=2)
+    return resized.round().astype(np.uint8) if image.dtype == np.uint8 else resized
 
 
 @torch.no_grad()
 def model_payload(
-    name: str, model: Segmenter, image: NDArray[np.uint8], found: Segmentation
+    name: str, model: Segmenter, image: NDArray[Any], found: Segmentation
 ) -> dict[str, Any]:
-    """Return one model's view of a picture (H, W, 3), as JSON types; found: with scores."""
+    """Return one model's view of a picture (H, W, C), as JSON types; found: with scores.
+
+    Without factors, `note` says why there are no maps.
+    """
     assert found.scores is not None
     confidence = np.round(255 * found.scores.max(0)).astype(np.uint8)
     palette = model.config.palette or default_palette(len(model.classes))
@@ -84,6 +115,7 @@ def model_payload(
         "labels": encode(found.labels),
         "confidence": encode(confidence),
         "factors": None,
+        "note": "its neurons take no context",
     }
     if isinstance(model.context, NoContext):
         rows, columns = (-(-side // model.backbone.stride) for side in image.shape[:2])
@@ -101,11 +133,11 @@ def model_payload(
     payload |= {"grid": _grid(features.grid), "neurons": encode(classes)}
     context = features.context
     if not context.has_maps:
-        return payload  # it is no weighted mean: there are no maps
+        return payload | {"note": "its context is no weighted mean: there are no maps"}
     is_matrix = type(context).map_factors is Context.map_factors
     if is_matrix and rows * columns > MOST_COEFFICIENTS:
-        problem = f"{rows} x {columns} neurons, and {model.config.context} has no short form"
-        raise UserError(name, problem, "give a smaller picture")
+        note = f"{rows} x {columns} neurons are too many for its maps; give a smaller picture"
+        return payload | {"note": note}
     factors = context.map_factors(features.features)
     payload["factors"] = factors_payload(factors, rows * columns, context.exclude_self)
     return payload
@@ -124,7 +156,7 @@ def _grid(grid: NeuronGrid) -> dict[str, Any]:
 def factors_payload(factors: MapFactors, neurons: int, excludes_self: bool) -> dict[str, Any]:
     """Return factors and the sums of their rows (maps.js says how they are read)."""
     # queries and keys are many, and maps want no more than the three digits of 16 bits
-    kind = np.float16 if factors.form in ("dot", "matrix") else np.float32
+    kind = np.float16 if factors.form in ("dot", "matrix", "cross") else np.float32
     arrays = {
         name: np.asarray(value.detach().cpu().numpy(), kind if name != "weight" else np.float32)
         for name in ("target", "source", "weight")
@@ -153,6 +185,14 @@ def row_sums(
     """
     logarithmic = form == "dot" or activation == "exp"
     tensors = {name: torch.from_numpy(array.astype(np.float64)) for name, array in arrays.items()}
+    if form == "cross":
+        width, height = tensors["target"].shape[-1], tensors["source"].shape[-1]
+        gathered = torch.ones(height, width, dtype=torch.float64)
+        for row, column in zip(tensors["target"], tensors["source"], strict=True):
+            along_row = torch.einsum("hwv,hv->hw", row.view(height, width, width), gathered)
+            along_column = torch.einsum("hwv,vw->hw", column.view(height, width, height), gathered)
+            gathered = along_row + along_column
+        return gathered.flatten().numpy()
     sums = []
     for start in range(0, neurons, ROWS):
         part = slice(start, min(neurons, start + ROWS))
@@ -181,7 +221,10 @@ def _coefficients(
     if form in ("dot", "mixture"):
         return target @ arrays["source"].T
     total: torch.Tensor | None = None
-    for channel, weight in enumerate(arrays["weight"]):
+    weights = arrays["weight"]
+    weights = weights[part] if weights.dim() == 2 else weights.expand_as(target)
+    for channel in range(target.shape[1]):
+        weight = weights[:, channel, None]
         scores = target[:, channel, None] + arrays["source"][:, channel]
         if logarithmic:
             term = scores + weight.log()

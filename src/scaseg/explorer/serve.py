@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
+import sys
 import webbrowser
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
-from scaseg.data.decode.image import read_image
 from scaseg.errors import UserError
-from scaseg.explorer.pictures import Picture
-from scaseg.explorer.server import Guard, create_app
+from scaseg.explorer.guard import Guard
+from scaseg.explorer.payload import read_picture
+from scaseg.explorer.pictures import shared_picture
+from scaseg.explorer.server import create_app
+from scaseg.explorer.work import Work
 from scaseg.models.segmenter import Segmenter
 
 EXAMPLES = files("scaseg.explorer") / "examples"
@@ -27,7 +33,7 @@ def example_pictures() -> list[Path]:
 
 
 def serve(
-    load: Callable[[], Mapping[str, Segmenter]],
+    models: Mapping[str, Segmenter],
     images: list[Path],
     *,
     host: str = "127.0.0.1",
@@ -42,7 +48,7 @@ def serve(
         problem = f"{host} can be reached from other machines"
         raise UserError("--host", problem, "give a --token, which every visitor must show")
     pictures = [
-        Picture(path.name, read_image(path, max_pixels=max_pixels), owner=None) for path in images
+        shared_picture(path.name, read_picture(path, models, max_pixels)) for path in images
     ]
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -55,7 +61,8 @@ def serve(
         address = f"http://{shown}:{listening.getsockname()[1]}/"
         visit = f"{address}?token={token}" if token else address
         announce(visit)
-        app = create_app(load, pictures, guard=Guard(host, token))
+        work = Work(models)
+        app = create_app(work, pictures, guard=Guard(host, token))
         # the access log would hold addresses of visitors
         config = uvicorn.Config(
             app,
@@ -63,12 +70,23 @@ def serve(
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=1,
-            limit_concurrency=200,
+            limit_concurrency=1000,  # connections; the application answers earlier, and better
         )
         if browser:
             webbrowser.open(visit)
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+            _Server(config).run(sockets=[listening])
+        if work.close():  # a network that still computes would keep the process for seconds
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # requests that are cut off now would each be logged with a traceback
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
 
 
 def is_loopback(host: str) -> bool:

@@ -7,13 +7,13 @@ client never names a path or an address, and nothing of a picture is logged.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import secrets
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from ipaddress import ip_address
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, File, Query, Request, Response, UploadFile
@@ -21,21 +21,22 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from PIL import Image
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scaseg.data.decode.image import read_image
+from scaseg.data.decode.bands import picture as as_photograph
+from scaseg.data.decode.files import Embedded
 from scaseg.errors import UserError, one_line
+from scaseg.explorer.guard import OPEN, TOKEN, BodyLimit, Guard
 from scaseg.explorer.page import STATIC, export_page, server_page
-from scaseg.explorer.payload import shrink
-from scaseg.explorer.pictures import Picture, Pictures
+from scaseg.explorer.payload import read_picture
+from scaseg.explorer.pictures import PROGRAM, Picture, Pictures
 from scaseg.explorer.work import BusyError, Work
-from scaseg.models.segmenter import Segmenter
 from scaseg.version import __version__
 
-SESSION, TOKEN = "scaseg_session", "scaseg_token"  # cookies
-MOST_UPLOAD = 20 << 20  # bytes
+SESSION = "scaseg_session"  # a cookie
 MOST_PIXELS = 50_000_000
+MOST_ACTIVE = 200  # requests that are being received, computed or answered
 RETRY = 2  # seconds after which a busy server may be asked again
+SWEEP = 60.0  # seconds after which expired pictures are looked for
 KINDS = {".js": "text/javascript", ".css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -48,90 +49,59 @@ HEADERS = {
 Neuron = Annotated[int, Query(ge=0, le=1_000_000)]
 
 
-@dataclass(frozen=True)
-class Guard:
-    """What a request must fulfil; host: the address that the server listens on."""
-
-    host: str = "127.0.0.1"
-    token: str | None = None  # that every request must carry, but for /health
-    most_upload: int = MOST_UPLOAD
-
-    def refusal(self, request: Request) -> tuple[int, str] | None:
-        """Return a status and a line where a request is refused."""
-        named = request.url.hostname or ""
-        if not (self._is_here(named) or (self.token and named)):
-            return 400, f"Host {named!r} is not this server"
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{request.headers['host']}":
-            return 403, "requests of other pages are refused"
-        if self.token is not None and request.url.path != "/health":
-            shown = request.headers.get("authorization", "").removeprefix("Bearer ")
-            given = shown or request.query_params.get("token") or request.cookies.get(TOKEN) or ""
-            if not secrets.compare_digest(given.encode(), self.token.encode()):
-                return 401, "give the token: ?token=..., or Authorization: Bearer ..."
-        if int(request.headers.get("content-length") or 0) > self.most_upload:
-            return 413, f"more than {self.most_upload >> 20} MiB"
-        return None
-
-    def _is_here(self, name: str) -> bool:
-        try:
-            return ip_address(name.strip("[]")).is_loopback or name == self.host
-        except ValueError:
-            return name in ("localhost", self.host)
-
-
-class BodyLimit:
-    """Counts the bytes of a request as they come: a length that lies must not fill a disk."""
-
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        self._app, self._most = app, most
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        came = 0
-
-        async def counted() -> Message:
-            nonlocal came
-            message = await receive()
-            came += len(message.get("body", b""))
-            if came > self._most:
-                raise HTTPException(413, f"more than {self._most >> 20} MiB")
-            return message
-
-        await self._app(scope, counted, send)
-
-
 def create_app(
-    load: Callable[[], Mapping[str, Segmenter]],
+    work: Work,
     shared: list[Picture],
     *,
     guard: Guard | None = None,
-    queued: int | None = None,
     pictures: Pictures | None = None,
+    most_active: int = MOST_ACTIVE,
 ) -> FastAPI:
-    """Return the application; load: gives the models by name when they are first needed.
-
-    shared: pictures that every visitor sees.
-    """
+    """Return the application; shared: pictures that every visitor sees."""
     limits = guard or Guard()
-    work = Work(load) if queued is None else Work(load, queued)
     held = pictures or Pictures()
+    active = 0
     for picture in shared:
         held.add(picture)
+
+    @asynccontextmanager
+    async def running(_: FastAPI) -> AsyncIterator[None]:
+        async def sweep() -> None:
+            while True:
+                await asyncio.sleep(SWEEP)
+                held.forget_expired()
+
+        task = asyncio.create_task(sweep())
+        yield
+        task.cancel()
+
     app = FastAPI(
         title="scaseg explorer",
         version=__version__,
         openapi_url="/api/openapi.json",
         docs_url=None,  # their page would fetch scripts from elsewhere
         redoc_url=None,
+        lifespan=running,
     )
-    app.add_middleware(BodyLimit, most=limits.most_upload)
+    app.add_middleware(BodyLimit, guard=limits)
 
     @app.middleware("http")
     async def protect(request: Request, call_next: Any) -> Response:
+        nonlocal active
         if refused := limits.refusal(request):
             answer: Response = _problem(*refused)
+        elif active >= most_active and request.url.path not in OPEN:
+            answer = _busy()
         else:
-            answer = await call_next(request)
+            active += 1
+            try:
+                answer = await call_next(request)
+            except Exception as error:
+                # the traceback goes to stderr; the visitor gets its name alone
+                traceback.print_exception(error)
+                answer = _problem(500, f"the server failed: {type(error).__name__}")
+            finally:
+                active -= 1
             _set_cookies(request, answer, limits)
         for name, value in HEADERS.items():
             answer.headers[name] = value
@@ -145,9 +115,16 @@ def create_app(
 
     async def segmented(key: str, request: Request) -> Picture:
         picture = found(key, request)
-        if not picture.payload:
-            await work.segment(picture)
+        async with picture.segmenting:  # others wait: they would only compute it again
+            if not picture.payload:
+                async with work.slot():
+                    await work.batched(work.segment, picture)
         return picture
+
+    async def decoded(image: UploadFile) -> Any:
+        # by its content, as files of strangers are; its name is not asked for
+        file = Embedded(await image.read(), "image")
+        return await work.run(lambda: read_picture(file, work.models, MOST_PIXELS))
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
@@ -159,9 +136,7 @@ def create_app(
 
     @app.exception_handler(BusyError)
     async def on_busy(request: Request, error: BusyError) -> Response:
-        answer = _problem(503, "busy; try again")
-        answer.headers["Retry-After"] = str(RETRY)
-        return answer
+        return _busy()
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:
@@ -196,14 +171,13 @@ def create_app(
     async def upload(
         request: Request, response: Response, image: Annotated[UploadFile, File()]
     ) -> dict[str, Any]:
-        """Segment a picture: multipart field `image`, JPEG, PNG, WebP, TIFF or BMP."""
-        data = await image.read()
-        pixels = await work.run(lambda: _decode(data, work))
-        # a program without a session shows the id instead, which no browser can guess
-        owner = request.cookies.get(SESSION) or secrets.token_urlsafe(16)
-        name = one_line(image.filename or "picture").rpartition("/")[2][-80:]
-        picture = Picture(name, pixels, owner)
-        await work.segment(picture)
+        """Segment a picture: multipart field `image`, JPEG, PNG, WebP, TIFF, BMP (bands: .npy)."""
+        async with work.slot():
+            pixels = await decoded(image)
+            owner = request.cookies.get(SESSION) or PROGRAM
+            name = one_line(image.filename or "picture").rpartition("/")[2][-80:]
+            picture = Picture(name, pixels, owner)
+            await work.batched(work.segment, picture)
         held.add(picture)
         response.headers["Location"] = f"/api/images/{picture.id}"
         return picture.summary
@@ -236,7 +210,7 @@ def create_app(
 
     @app.get("/api/images/{key}/thumbnail.jpg", include_in_schema=False)
     async def thumbnail(key: str, request: Request) -> Response:
-        small = Image.fromarray(found(key, request).pixels)
+        small = Image.fromarray(as_photograph(found(key, request).pixels))
         small.thumbnail((192, 128))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=80)
@@ -246,10 +220,7 @@ def create_app(
     async def labels(key: str, request: Request, model: str | None = None) -> Response:
         """The label map as a palette PNG: a pixel's value is its class."""
         picture = await segmented(key, request)
-        name = model or next(iter(picture.labels))
-        if name not in picture.labels:
-            raise UserError.choice("model", name, picture.labels)
-        return Response(picture.labels[name], media_type="image/png")
+        return Response(picture.labels[work.named(model)], media_type="image/png")
 
     @app.get("/api/images/{key}/dependency")
     async def dependency(
@@ -257,7 +228,8 @@ def create_app(
     ) -> dict[str, Any]:
         """What a neuron depends on: `shares` row by row, (row, col) of the feature map."""
         picture = await segmented(key, request)
-        return await work.run(lambda: work.dependency(picture, model, row, col))
+        async with work.slot():
+            return await work.run(lambda: work.dependency(picture, model, row, col))
 
     @app.get("/api/images/{key}/occlusion")
     async def occlusion(
@@ -270,27 +242,20 @@ def create_app(
     ) -> dict[str, Any]:
         """A neuron's probabilities, and those without the strongest `part` of its sources."""
         picture = await segmented(key, request)
-        return await work.run(lambda: work.occlusion(picture, model, row, col, part))
+        async with work.slot():
+            return await work.run(lambda: work.occlusion(picture, model, row, col, part))
 
     return app
 
 
-def _decode(data: bytes, work: Work) -> Any:
-    """Decode an upload as files of strangers are; its name is not the client's."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        try:
-            pixels = read_image(file.name, max_pixels=MOST_PIXELS)
-        except UserError as error:
-            raise UserError("image", error.problem, error.remedy, error.detail) from error
-    if min(pixels.shape[:2]) < 8:
-        raise UserError("image", "smaller than 8 x 8 pixels", "give a larger one")
-    return shrink(pixels, max(len(model.classes) for model in work.models().values()))
-
-
 def _problem(status: int, text: str) -> JSONResponse:
     return JSONResponse({"error": one_line(text)}, status)
+
+
+def _busy() -> JSONResponse:
+    answer = _problem(503, "busy; try again")
+    answer.headers["Retry-After"] = str(RETRY)
+    return answer
 
 
 def _set_cookies(request: Request, answer: Response, guard: Guard) -> None:

@@ -1,26 +1,36 @@
-"""The server's work with the networks: one copy of each, one thread, a bounded queue."""
+"""The server's work with the networks: one copy of each, a few threads, a bounded queue."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from threading import Lock
+from threading import enumerate as enumerate_threads
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from scaseg.errors import UserError
 from scaseg.explanation.features import ContextFeatures, extract_features
 from scaseg.explanation.occlusion import occluded, strongest_sources
 from scaseg.explorer.payload import picture_payloads
 from scaseg.explorer.pictures import Picture
+from scaseg.inference.predict import predict, usual_batch_size
+from scaseg.inference.segmentation import Segmentation
 from scaseg.models.segmenter import Segmenter
+from scaseg.system import usable_cores
 
+THREADS = "scaseg_work"  # how their names begin
 QUEUED = 16  # requests that wait; more are told to come again
 FEATURES = 4  # maps of pictures that are kept: a pin's occlusion is asked for again and again
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -29,80 +39,130 @@ class BusyError(Exception):
 
 
 class Work:
-    """Runs functions on one thread, in order; pictures that wait together form a batch."""
+    """Runs functions on threads, in order; pictures that wait together form a batch.
 
-    def __init__(self, load: Callable[[], Mapping[str, Segmenter]], queued: int = QUEUED) -> None:
-        self._load, self._queued = load, queued
-        self._models: Mapping[str, Segmenter] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scaseg")
-        self._waiting: list[tuple[Picture, Future[None]]] = []
-        self._features: OrderedDict[tuple[str, str], ContextFeatures] = OrderedDict()
+    workers: threads, which share the cores; batch_size: pictures of a batch (1 on a CPU, 8
+    elsewhere).
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Segmenter],
+        *,
+        queued: int = QUEUED,
+        workers: int = 1,
+        batch_size: int | None = None,
+    ) -> None:
+        self.models, self.queued = models, queued
+        self._batch = usual_batch_size(batch_size, next(iter(models.values())).device.type)
+        threads = max(1, usable_cores() // workers)
+        self._threads = ThreadPoolExecutor(workers, THREADS, torch.set_num_threads, (threads,))
+        self._waiting: dict[Any, deque[tuple[Any, Future[Any]]]] = defaultdict(deque)
+        self._features: OrderedDict[tuple[str, str], ref[Picture]] = OrderedDict()
+        self._lock = Lock()
         self.pending = 0
+        self.on_batch: Callable[[int], None] = lambda size: None
 
-    async def run(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function; BusyError where too many wait."""
-        return await self._counted(self._thread.submit, function)
-
-    async def segment(self, picture: Picture) -> None:
-        """Segment a picture, in a batch with all that wait."""
-
-        def submit(_: Any) -> Future[None]:
-            done: Future[None] = Future()
-            self._waiting.append((picture, done))
-            self._thread.submit(self._segment_waiting)
-            return done
-
-        await self._counted(submit, None)
-
-    async def _counted(self, submit: Callable[[Any], Future[_Result]], function: Any) -> _Result:
-        if self.pending >= self._queued:
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """A place in the queue, for all that one request needs; BusyError where it is full."""
+        if self.pending >= self.queued:
             raise BusyError
         self.pending += 1
         try:
-            return await asyncio.wrap_future(submit(function))
+            yield
         finally:
             self.pending -= 1
 
-    def _segment_waiting(self) -> None:
-        batch, self._waiting = self._waiting, []
-        if not batch:
-            return  # an earlier call took it
-        try:
-            named = [(picture.name, picture.pixels) for picture, _ in batch]
-            for (picture, _), (payload, found) in zip(
-                batch, picture_payloads(named, self.models()), strict=True
-            ):
-                labels = {}
-                for name, segmentation in found.items():
-                    buffer = io.BytesIO()
-                    segmentation.as_image().save(buffer, "PNG")
-                    labels[name] = buffer.getvalue()
-                picture.keep(payload, labels)
-        except BaseException as error:
-            for _, done in batch:
-                done.set_exception(error)
-            return
-        for _, done in batch:
-            done.set_result(None)
+    async def run(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function."""
+        return await asyncio.wrap_future(self._threads.submit(function))
 
-    def models(self) -> Mapping[str, Segmenter]:
-        """The models by name; loaded by the first who asks, on the thread that uses them."""
-        if self._models is None:
-            self._models = self._load()
-        return self._models
+    async def batched(
+        self, function: Callable[[list[_Item]], Iterable[_Result]], item: _Item
+    ) -> _Result:
+        """Run a function of several items on one, together with those that wait for the same."""
+        done: Future[_Result] = Future()
+        self._waiting[function].append((item, done))
+        self._threads.submit(self._run_waiting, function)
+        return await asyncio.wrap_future(done)
+
+    def close(self) -> bool:
+        """Drop what waits; return whether something is being computed still."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        own = [thread for thread in enumerate_threads() if thread.name.startswith(THREADS)]
+        for thread in own:
+            thread.join(0.2)
+        return any(thread.is_alive() for thread in own)
+
+    def _run_waiting(self, function: Any) -> None:
+        batch: list[tuple[Any, Future[Any]]] = []
+        waiting = self._waiting[function]
+        while len(batch) < self._batch:
+            try:
+                item, done = waiting.popleft()
+            except IndexError:  # an earlier call took it
+                break
+            if done.set_running_or_notify_cancel():  # else the visitor has left
+                batch.append((item, done))
+        if batch:
+            self.on_batch(len(batch))
+            self._run_batch(function, batch)
+
+    def _run_batch(self, function: Any, batch: list[tuple[Any, Future[Any]]]) -> None:
+        try:
+            results = function([item for item, _ in batch])
+            for (_, done), result in zip(batch, results, strict=True):
+                done.set_result(result)
+        except BaseException as error:
+            left = [one for one in batch if not one[1].done()]
+            if len(batch) == 1:
+                left[0][1].set_exception(error)
+            else:  # the fault of one must not be that of all
+                for one in left:
+                    self._run_batch(function, [one])
+
+    def segment(self, pictures: list[Picture]) -> Iterable[None]:
+        """Segment pictures, and keep with each what the page gets of it."""
+        named = [(picture.name, picture.pixels) for picture in pictures]
+        for picture, (payload, found) in zip(
+            pictures, picture_payloads(named, self.models), strict=True
+        ):
+            picture.keep(payload, {name: as_png(one) for name, one in found.items()})
+            yield
+
+    def label(self, images: list[tuple[str, NDArray[Any]]]) -> list[Segmentation]:
+        """Segment images (H, W, C), each by the model of the name beside it; nothing is kept."""
+        found: list[Segmentation | None] = [None] * len(images)
+        for name in {name for name, _ in images}:
+            places = [place for place, (other, _) in enumerate(images) if other == name]
+            results = predict(
+                self.models[name], [images[place][1] for place in places], batch_size=self._batch
+            )
+            for place, one in zip(places, results, strict=True):
+                found[place] = one
+        return [one for one in found if one is not None]
+
+    def named(self, model: str | None) -> str:
+        """The name of a model, the first where none is given; UserError where there is none."""
+        name = model or next(iter(self.models))
+        if name not in self.models:
+            raise UserError.choice("model", name, self.models)
+        return name
 
     def features(self, picture: Picture, model: str | None) -> ContextFeatures:
         """Return a picture's features before the context; UserError where a model has none."""
-        name = model or next(iter(self.models()))
-        if name not in self.models():
-            raise UserError.choice("model", name, self.models())
-        key = picture.id, name
-        if key not in self._features:
-            self._features[key] = extract_features(self.models()[name], picture.pixels)
+        name = self.named(model)
+        with self._lock:
+            if name not in picture.features:
+                picture.features[name] = extract_features(self.models[name], picture.pixels)
+            self._features[picture.id, name] = ref(picture)  # what is forgotten must be free
+            self._features.move_to_end((picture.id, name))
             while len(self._features) > FEATURES:
-                self._features.popitem(last=False)
-        self._features.move_to_end(key)
-        return self._features[key]
+                (_, oldest), other = self._features.popitem(last=False)
+                if (found := other()) is not None:
+                    found.features.pop(oldest, None)
+            return picture.features[name]
 
     @torch.no_grad()
     def dependency(self, picture: Picture, model: str | None, row: int, col: int) -> dict[str, Any]:
@@ -138,3 +198,10 @@ class Work:
             "after": dict(zip(classes, after.tolist(), strict=True)),
             "removed": removed,
         }
+
+
+def as_png(found: Segmentation) -> bytes:
+    """Labels as the bytes of a palette PNG."""
+    buffer = io.BytesIO()
+    found.as_image().save(buffer, "PNG")
+    return buffer.getvalue()

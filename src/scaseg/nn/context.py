@@ -25,13 +25,14 @@ class MapFactors(NamedTuple):
 
     form: "even" 1; "additive" sum_r weight_r phi(target_ir + source_jr) with `activation` phi;
     "dot" exp(sum_r target_ir source_jr); "mixture" sum_r target_ir source_jr; "matrix" target_ij
-    itself, (n, n). Enough to compute any map elsewhere, such as in a browser.
+    itself, (n, n); "cross" rounds of target (rounds, n, W), what a neuron takes of its row, and
+    source (rounds, n, H), of its column. Enough to compute any map elsewhere, as in a browser.
     """
 
-    form: Literal["even", "additive", "dot", "mixture", "matrix"]
+    form: Literal["even", "additive", "dot", "mixture", "matrix", "cross"]
     target: Tensor | None = None
     source: Tensor | None = None
-    weight: Tensor | None = None  # (R,)
+    weight: Tensor | None = None  # (R,), or (n, R): of each target its own
     activation: str | None = None
 
 

@@ -14,12 +14,19 @@ const NOTES = {
   [COMMON]: "All neurons of this picture have nearly this map: they choose, but all alike.",
 };
 
-const state = {image: 0, pins: [], cursor: null, mode: "shares", reversed: false, opacity: 55,
-  only: null, doubtful: false, doubt: 50, disagree: false};
+const MODES = ["shares", "coefficients", "difference", "classes"];
+// what an address may leave out; only: the name of a class; part: of the sources taken away
+const USUAL = {mode: "shares", reversed: false, opacity: 55, only: null, doubtful: false, doubt: 50,
+  disagree: false, part: 0};
+const CHECKED = ["reversed", "doubtful", "disagree"];
+const NUMBERS = ["opacity", "doubt", "part"];
+const state = {...USUAL, image: 0, pins: [], cursor: null};
 let images = [];
 let stages = [];
 let askOcclusion = null;
-let asked = 0;
+let asking = false; // one question of occlusion at a time; the last one counts
+let askAgain = false;
+let removed = new Map(); // the neurons that were taken away, by model
 
 // Show another picture, such as one that was just dropped.
 export async function addImage(image) {
@@ -37,22 +44,17 @@ export async function startExplorer(available, {occlude = null} = {}) {
   images = available;
   askOcclusion = occlude;
   $("occlusion").hidden = true;
-  $("part").addEventListener("input", drawOcclusion);
   readAddress();
-  for (const [id, name, value] of [["reversed", "reversed", "checked"],
-    ["doubtful", "doubtful", "checked"], ["disagree", "disagree", "checked"]]) {
-    $(id)[value] = state[name];
-    $(id).addEventListener("change", () => change({[name]: $(id)[value]}));
+  for (const name of CHECKED) {
+    $(name).addEventListener("change", () => change({[name]: $(name).checked}));
   }
-  for (const name of ["opacity", "doubt"]) {
-    $(name).value = state[name];
+  for (const name of NUMBERS) {
     $(name).addEventListener("input", () => change({[name]: Number($(name).value)}));
   }
   for (const radio of document.querySelectorAll('input[name="mode"]')) {
-    radio.checked = radio.value === state.mode;
     radio.addEventListener("change", () => change({mode: radio.value}));
   }
-  $("clear").addEventListener("click", () => change({pins: []}));
+  $("clear").addEventListener("click", () => change({pins: [], cursor: null}));
   $("keep-png").addEventListener("click", async () => save("png", await pictureOf(stages)));
   $("keep-svg").addEventListener("click", () => save("svg", svgOf(stages)));
   $("keep-npz").addEventListener("click", () => save("npz", mapsFile()));
@@ -62,9 +64,15 @@ export async function startExplorer(available, {occlude = null} = {}) {
 }
 
 function change(changes) {
+  if (changes.pins) removed = new Map();
   Object.assign(state, changes);
   draw();
   writeAddress();
+}
+
+// How an address names a picture: a server by its id, a page of its own by its place.
+function keyOf(number) {
+  return images[number].id ?? String(number);
 }
 
 function readAddress() {
@@ -73,32 +81,49 @@ function readAddress() {
     const [x, y] = text.split(",").map(Number);
     return Number.isFinite(x) && Number.isFinite(y) ? {x, y} : null;
   };
-  state.image = Math.min(images.length - 1, Math.max(0, Number(view.get("image")) || 0));
+  const number = (name) => {
+    const {min, max} = $(name);
+    const value = Math.min(Number(max), Math.max(Number(min), Number(view.get(name))));
+    return view.has(name) && Number.isFinite(value) ? value : USUAL[name];
+  };
+  const place = view.has("image") ? images.findIndex((_, at) => keyOf(at) === view.get("image")) : 0;
+  Object.assign(state, USUAL, {image: Math.max(0, place), pins: [], cursor: null});
+  for (const name of NUMBERS) state[name] = number(name);
+  for (const name of CHECKED) state[name] = view.get(name) === "1";
+  if (MODES.includes(view.get("mode"))) state.mode = view.get("mode");
+  if (view.has("class")) state.only = view.get("class");
+  $("problem").textContent = place < 0 ? "the picture of this address is not here, or no more" : "";
+  if (place < 0) return;
   state.pins = (view.get("pins") || "").split(";").filter(Boolean).map(point).filter(Boolean)
     .slice(0, MOST_PINS);
-  if (["shares", "coefficients", "difference"].includes(view.get("mode"))) {
-    state.mode = view.get("mode");
-  }
-  state.reversed = view.get("reversed") === "1";
-  if (view.has("opacity")) state.opacity = Number(view.get("opacity")) || 0;
-  state.only = view.has("class") ? Number(view.get("class")) : null;
 }
 
 function writeAddress() {
   const view = new URLSearchParams();
-  if (images.length > 1) view.set("image", state.image);
+  if (images.length > 1) view.set("image", keyOf(state.image));
   const pins = state.pins.map(({x, y}) => `${Math.round(x)},${Math.round(y)}`).join(";");
   if (pins) view.set("pins", pins);
-  if (state.mode !== "shares") view.set("mode", state.mode);
-  if (state.reversed) view.set("reversed", "1");
-  if (state.opacity !== 55) view.set("opacity", state.opacity);
+  for (const name of ["mode", ...NUMBERS]) {
+    if (state[name] !== USUAL[name]) view.set(name, state[name]);
+  }
+  for (const name of CHECKED) if (state[name]) view.set(name, "1");
   if (state.only !== null) view.set("class", state.only);
   history.replaceState(null, "", `#${view}`);
 }
 
 async function showImage() {
-  const payload = await images[state.image].load();
+  removed = new Map();
+  if (!images.length) return; // until one is dropped
+  const chosen = images[state.image];
+  let payload;
+  try {
+    payload = await chosen.load();
+  } catch (error) {
+    $("problem").textContent = error.message;
+    return;
+  }
   const models = await Promise.all(payload.models.map(readModel));
+  if (chosen !== images[state.image]) return; // another one was chosen meanwhile
   const {width, height, src} = payload.image;
   const inside = ({x, y}) => x >= 0 && y >= 0 && x < width && y < height;
   state.pins = state.pins.filter(inside);
@@ -107,7 +132,7 @@ async function showImage() {
   $("stages").replaceChildren(...stages.map((stage) => stage.root));
   $("disagree-label").hidden = stages.length < 2;
   document.body.dataset.image = payload.name;
-  const {page} = images[state.image]; // the address of a page of its own, where there is a server
+  const {page} = chosen; // the address of a page of its own, where there is a server
   $("keep-page").hidden = !page;
   if (page) $("keep-page").href = page;
   drawClasses();
@@ -123,7 +148,9 @@ function listen(stage) {
       y: clip((event.clientY - box.top) / box.height, picture.height)};
   };
   surface.addEventListener("pointermove", (event) => point(pointOf(event)));
-  surface.addEventListener("pointerleave", () => point(null));
+  surface.addEventListener("pointerdown", (event) => point(pointOf(event)));
+  // a finger that was lifted leaves its map
+  surface.addEventListener("pointerleave", ({pointerType}) => pointerType !== "touch" && point(null));
   surface.addEventListener("click", (event) => pin(pointOf(event)));
   surface.addEventListener("keydown", (event) => press(event, stage));
 }
@@ -151,6 +178,8 @@ function press(event, stage) {
     $("announce").textContent = $("here").textContent;
   } else if (event.key === "Enter" || event.key === " ") {
     pin(from);
+  } else if (event.key === "Delete" || event.key === "Backspace") {
+    change({pins: state.pins.slice(0, -1)});
   } else if (event.key === "Escape") {
     change({pins: []});
   } else {
@@ -160,7 +189,12 @@ function press(event, stage) {
 }
 
 function draw() {
-  $("doubt-text").textContent = `${state.doubt} %`;
+  for (const name of CHECKED) $(name).checked = state[name];
+  for (const name of NUMBERS) $(name).value = state[name];
+  for (const radio of document.querySelectorAll('input[name="mode"]')) {
+    radio.checked = radio.value === state.mode;
+  }
+  $("doubt-text").textContent = percent(state.doubt / 100);
   for (const stage of stages) {
     const others = stages.map((one) => one.model).filter((model) => model !== stage.model);
     stage.drawLabels({
@@ -171,7 +205,7 @@ function draw() {
     });
   }
   for (const button of document.querySelectorAll("#classes button")) {
-    button.setAttribute("aria-pressed", String(Number(button.dataset.label) === state.only));
+    button.setAttribute("aria-pressed", String(button.dataset.name === state.only));
   }
   drawPinList();
   drawMaps();
@@ -191,7 +225,13 @@ function drawMaps() {
       stage.caption.replaceChildren(named(stage.model));
       continue;
     }
-    const found = stage.drawMap(shown, {mode: state.mode, reversed: state.reversed, other});
+    let found = {};
+    if (state.mode === "classes") stage.hideMap();
+    else {
+      const view = {mode: state.mode, reversed: state.reversed, other};
+      if (!state.cursor) view.removed = removed.get(stage.model.name);
+      found = stage.drawMap(shown, view);
+    }
     facts = facts || (found.values ? found : null);
     const {label, confidence} = stage.pixelAt(shown);
     const text = ` ${stage.model.classes[label]}, ${percent(confidence)}`;
@@ -238,19 +278,22 @@ function drawScale(facts) {
   $("scale-top").textContent = plain ? facts.top.toPrecision(3) : times(facts.top);
 }
 
+// The classes that a model found, with the areas that each model gives them.
 function drawClasses() {
-  const {model} = stages[0];
-  const order = model.areas.map((area, label) => ({area, label})).filter(({area}) => area > 0)
-    .sort((one, other) => other.area - one.area);
-  $("classes").replaceChildren(...order.map(({area, label}) => {
+  const areas = (name) => stages.map(({model}) => model.areas[model.classes.indexOf(name)] || 0);
+  const names = [...new Set(stages.flatMap(({model}) => model.classes))]
+    .filter((name) => areas(name).some((area) => area > 0))
+    .sort((one, other) => Math.max(...areas(other)) - Math.max(...areas(one)));
+  $("classes").replaceChildren(...names.map((name) => {
+    const {model} = stages.find((stage) => stage.model.classes.includes(name));
     const button = element("button");
     button.type = "button";
-    button.dataset.label = label;
+    button.dataset.name = name;
     const swatch = element("span", "swatch");
-    swatch.style.background = model.palette[label];
-    button.append(swatch, element("span", "", model.classes[label]),
-      element("span", "number", percent(area)));
-    button.addEventListener("click", () => change({only: state.only === label ? null : label}));
+    swatch.style.background = model.palette[model.classes.indexOf(name)];
+    button.append(swatch, element("span", "", name),
+      element("span", "number", areas(name).map(percent).join(" / ")));
+    button.addEventListener("click", () => change({only: state.only === name ? null : name}));
     const line = element("li");
     line.append(button);
     return line;
@@ -309,27 +352,58 @@ async function drawOcclusion() {
   const place = state.pins.at(-1);
   const shown = stages.filter((one) => one.model.factors);
   $("occlusion").hidden = !askOcclusion || !place || !shown.length;
-  const part = Number($("part").value);
-  $("part-text").textContent = `${part} %`;
-  if ($("occlusion").hidden) return;
-  const turn = ++asked;
-  if (part === 0) {
+  $("part-text").textContent = percent(state.part / 100);
+  if ($("occlusion").hidden || state.part === 0) {
     $("after").replaceChildren();
+    forgetRemoved();
     return;
   }
-  const lines = await Promise.all(shown.map(async (stage) => {
-    const {row, column} = stage.neuronAt(place);
-    const {name} = stage.model;
-    const {before, after} = await askOcclusion(images[state.image], name, row, column, part / 100);
-    const label = Object.keys(before).reduce((best, one) => before[one] > before[best] ? one : best);
+  if (asking) {
+    askAgain = true;
+    return;
+  }
+  asking = true;
+  let lines;
+  try {
+    const answers = await Promise.all(shown.map((stage) => {
+      const {row, column} = stage.neuronAt(place);
+      return askOcclusion(images[state.image], stage.model.name, row, column, state.part / 100);
+    }));
+    lines = answers.flatMap((answer, at) =>
+      occlusionLines(answer, shown.length > 1 ? shown[at].model.name : ""));
+    removed = new Map(answers.map((one, at) => [shown[at].model.name, new Set(one.removed)]));
+  } catch (error) {
+    lines = [element("li", "", error.message)];
+    removed = new Map();
+  }
+  asking = false;
+  if (askAgain) { // the pins or the slider have moved meanwhile
+    askAgain = false;
+    drawOcclusion();
+    return;
+  }
+  $("after").replaceChildren(...lines);
+  drawMaps();
+}
+
+function forgetRemoved() {
+  if (!removed.size) return;
+  removed = new Map();
+  drawMaps();
+}
+
+// The likeliest classes, before and after.
+function occlusionLines({before, after}, model) {
+  const likely = Object.keys(before).map((name) => [name, Math.max(before[name], after[name])])
+    .sort(([, one], [, other]) => other - one).slice(0, 3).filter(([, most]) => most >= 0.01);
+  const lines = likely.map(([name]) => {
     const line = element("li");
-    const winner = Object.keys(after).reduce((best, one) => after[one] > after[best] ? one : best);
-    const now = winner === label ? "" : `, now ${winner} ${percent(after[winner])}`;
-    line.append(element("span", "", shown.length > 1 ? `${name}: ${label}` : label),
-      element("span", "number", `${percent(before[label])} → ${percent(after[label])}${now}`));
+    line.append(element("span", "", name),
+      element("span", "number", `${percent(before[name])} → ${percent(after[name])}`));
     return line;
-  }));
-  if (turn === asked) $("after").replaceChildren(...lines); // else a later one was faster
+  });
+  if (model) lines[0].prepend(element("b", "", model));
+  return lines;
 }
 
 // The maps of all pins, or of the middle of the picture, of every model that has some.
@@ -368,5 +442,6 @@ function save(kind, blob) {
 }
 
 function percent(part) {
-  return part > 0 && part < 0.01 ? "<1 %" : `${Math.round(100 * part)} %`;
+  // the number and its sign are never parted
+  return part > 0 && part < 0.01 ? "<1\u00a0%" : `${Math.round(100 * part)}\u00a0%`;
 }

@@ -11,6 +11,7 @@ export const PIN_COLORS = ["#56b4e9", "#009e73", "#f0e442", "#e69f00", "#0072b2"
 
 const GRAY = [128, 128, 128];
 const WHITE = [255, 255, 255];
+const BLUE = [86, 180, 233]; // which the heat has not
 
 export function parseColor(text) {
   return [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
@@ -36,25 +37,29 @@ export function scaleTop(row, even) {
   return Math.max(2 * even, sorted[Math.floor(0.995 * (sorted.length - 1))]);
 }
 
-// A map (n) as RGBA bytes; own: the neuron itself, which is gray where it takes no part.
-export function paintMap(row, {low = 0, top, table: colors = HEAT_TABLE, own = -1}) {
+// A map (n) as RGBA bytes; own: the neuron itself, which is gray where it takes no part; removed:
+// a set of neurons that were taken away, which are blue.
+export function paintMap(row, {low = 0, top, table: colors = HEAT_TABLE, own = -1, removed = null}) {
   const pixels = new Uint8ClampedArray(4 * row.length).fill(255);
   const scale = 255 / (top - low || 1);
   for (let j = 0; j < row.length; j++) {
     const level = Math.min(255, Math.max(0, Math.round((row[j] - low) * scale) || 0));
-    const color = j === own ? GRAY : colors[level];
+    const color = j === own ? GRAY : removed && removed.has(j) ? BLUE : colors[level];
     for (let channel = 0; channel < 3; channel++) pixels[4 * j + channel] = color[channel];
   }
   return pixels;
 }
 
-// Labels (H * W) as RGBA bytes; only: the one class to show; marked: a function of the pixel.
-export function paintLabels(labels, palette, width, {only = null, marked = null} = {}) {
+// Labels (H * W) as RGBA bytes; only: the one class to show; rising, falling: functions of a pixel,
+// which is hatched in this direction.
+export function paintLabels(labels, palette, width, {only = null, rising = null, falling = null} = {}) {
   const colors = palette.map(parseColor);
   const pixels = new Uint8ClampedArray(4 * labels.length);
   for (let at = 0; at < labels.length; at++) {
     if (only !== null && labels[at] !== only) continue;
-    const hatched = marked && marked(at) && ((at % width) + Math.floor(at / width)) % 8 < 3;
+    const [x, y] = [at % width, Math.floor(at / width)];
+    const hatched = (rising && rising(at) && (x + y) % 8 < 3) ||
+      (falling && falling(at) && (x + 7 * y) % 8 < 3);
     const color = hatched ? WHITE : colors[labels[at]];
     for (let channel = 0; channel < 3; channel++) pixels[4 * at + channel] = color[channel];
     pixels[4 * at + 3] = 255;

@@ -7,7 +7,9 @@
 //   dot       exp(sum over r of target_ir source_jr)
 //   mixture   sum over r of target_ir source_jr
 //   matrix    target_ij, the coefficients themselves
-// `norm` (n) holds the sum of every row: a share is a coefficient over it. Where rows may overflow
+//   cross     rounds of target (n, columns), what a neuron takes of its row, and source (n, rows),
+//             of its column; a_ij is what of j arrives at i after all of them
+// `weight` is (R), or (n, R): of each target its own. `norm` (n) holds the sum of every row: a share is a coefficient over it. Where rows may overflow
 // (dot, and additive with exp) it is the logarithm of the sum.
 
 const PHI = {
@@ -32,8 +34,9 @@ function coefficient(factors, i, j, shift) {
   let sum = 0;
   if (form === "additive") {
     const phi = PHI[factors.activation];
+    const own = factors.weight.length > width ? a : 0;
     for (let r = 0; r < width; r++) {
-      sum += factors.weight[r] * phi(target[a + r] + source[b + r] - shift);
+      sum += factors.weight[own + r] * phi(target[a + r] + source[b + r] - shift);
     }
     return sum;
   }
@@ -48,18 +51,52 @@ function share(factors, i, j) {
   return norm === 0 ? 0 : coefficient(factors, i, j, 0) / norm;
 }
 
+// Row i of the product of all rounds, (n); turned: its column.
+function crossRow({n, width, target, source}, i, turned = false) {
+  const height = n / width;
+  const rounds = target.length / (n * width);
+  let weights = new Float32Array(n);
+  weights[i] = 1;
+  for (let round = 0; round < rounds; round++) {
+    const step = turned ? round : rounds - 1 - round;
+    const next = new Float32Array(n);
+    for (let at = 0; at < n; at++) {
+      if (!turned && weights[at] === 0) continue;
+      const column = at % width;
+      const start = at - column;
+      const ofRow = (step * n + at) * width;
+      const ofColumn = (step * n + at) * height;
+      for (let v = 0; v < width; v++) {
+        if (turned) next[at] += target[ofRow + v] * weights[start + v];
+        else next[start + v] += target[ofRow + v] * weights[at];
+      }
+      for (let v = 0; v < height; v++) {
+        if (turned) next[at] += source[ofColumn + v] * weights[v * width + column];
+        else next[v * width + column] += source[ofColumn + v] * weights[at];
+      }
+    }
+    weights = next;
+  }
+  return weights;
+}
+
 // What neuron i depends on: the share of every source, (n).
 export function shareRow(factors, i) {
+  if (factors.form === "cross") return crossRow(factors, i).map((one) => one / factors.norm[i]);
   return Float32Array.from({length: factors.n}, (_, j) => share(factors, i, j));
 }
 
 // Who depends on neuron j: its share in the context of every target, (n).
 export function shareColumn(factors, j) {
+  if (factors.form === "cross") {
+    return crossRow(factors, j, true).map((one, i) => one / factors.norm[i]);
+  }
   return Float32Array.from({length: factors.n}, (_, i) => share(factors, i, j));
 }
 
 // The coefficients of neuron i, (n); exp rows are scaled so that the largest is 1.
 export function coefficientRow(factors, i) {
+  if (factors.form === "cross") return crossRow(factors, i);
   let shift = 0;
   if (isLogarithmic(factors)) {
     const largest = shareRow(factors, i).reduce((most, one) => Math.max(most, one), 0);

@@ -24,10 +24,12 @@ function imageOf({id, name}) {
 
 async function busy(promise) {
   document.body.classList.add("busy");
+  $("working").hidden = false;
   try {
     return await promise;
   } finally {
     document.body.classList.remove("busy");
+    $("working").hidden = true;
   }
 }
 
@@ -47,14 +49,13 @@ function occlude(image, model, row, col, part) {
   return ask(`/api/images/${image.id}/occlusion?${query}`);
 }
 
-const pictureIn = (list) => [...(list || [])].find((file) => file.type.startsWith("image/"));
+async function sendAll(files) {
+  for (const file of [...files]) await send(file); // the server says what is no picture
+}
 
 $("add").hidden = false;
-$("file").addEventListener("change", () => $("file").files[0] && send($("file").files[0]));
-document.addEventListener("paste", (event) => {
-  const file = pictureIn(event.clipboardData.files);
-  if (file) send(file);
-});
+$("file").addEventListener("change", () => sendAll($("file").files));
+document.addEventListener("paste", (event) => sendAll(event.clipboardData.files));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
   document.body.classList.add("dropping");
@@ -63,8 +64,7 @@ document.addEventListener("dragleave", () => document.body.classList.remove("dro
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
-  const file = pictureIn(event.dataTransfer.files);
-  if (file) send(file);
+  if (event.dataTransfer.files.length) sendAll(event.dataTransfer.files);
   else $("problem").textContent = "that is no picture";
 });
 

@@ -21,7 +21,7 @@ export async function readModel(plain) {
     for (const name of ["target", "source", "weight", "norm"]) {
       if (factors[name]) factors[name] = await decodeArray(factors[name]);
     }
-    factors.width = plain.factors.target ? plain.factors.target.shape[1] : 0;
+    factors.width = plain.factors.target ? plain.factors.target.shape.at(-1) : 0;
     model.factors = factors;
   }
   return model;
@@ -70,13 +70,16 @@ export class Stage {
     return {label: this.model.labels[at], confidence: this.model.confidence[at] / 255};
   }
 
+  // only: the name of a class, or null; others: models that may disagree, by the names of classes.
   drawLabels({only, doubtful, others, opacity}) {
-    const {labels, confidence, palette} = this.model;
+    const {labels, confidence, palette, classes} = this.model;
     const [height, width] = this.model.labelSize;
-    let marked = null;
-    if (others) marked = (at) => others.some((other) => other.labels[at] !== labels[at]);
-    else if (doubtful !== null) marked = (at) => confidence[at] < 255 * doubtful;
-    const pixels = paintLabels(labels, palette, width, {only, marked});
+    const here = (others || []).map((other) => other.classes.map((name) => classes.indexOf(name)));
+    const pixels = paintLabels(labels, palette, width, {
+      only: only === null ? null : classes.indexOf(only),
+      rising: doubtful === null ? null : (at) => confidence[at] < 255 * doubtful,
+      falling: others && ((at) => others.some((other, k) => here[k][other.labels[at]] !== labels[at])),
+    });
     this.labels.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
     this.labels.style.opacity = opacity;
   }
@@ -100,7 +103,7 @@ export class Stage {
   drawMap(point, view) {
     const found = this.mapValues(point, view);
     this.root.classList.toggle("mapped", found !== null);
-    if (!found) return {note: "its neurons take no context"};
+    if (!found) return {note: this.model.note};
     const {factors, grid} = this.model;
     const {values, index, isDifference} = found;
     const even = evenShare(factors);
@@ -114,6 +117,7 @@ export class Stage {
       options = {top: scaleTop(values, even)};
     }
     if (factors.excludesSelf && !isDifference) options.own = index;
+    if (!isDifference && !view.reversed) options.removed = view.removed;
     this.root.classList.toggle("diverging", Boolean(isDifference));
     this.paint(new ImageData(paintMap(values, options), grid.map[1], grid.map[0]));
     const isPlain = !isDifference && !view.reversed && view.mode === "shares";

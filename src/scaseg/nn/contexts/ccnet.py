@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, MapFactors
 from scaseg.nn.contexts.branches import keep_counted, refuse_source
 from scaseg.nn.contexts.factored import real_map
 from scaseg.ops.checks import check_whole_number
@@ -94,6 +94,11 @@ class CcnetContext(Context):
         for cross in reversed(crosses):
             weight = keep_counted(cross.before(weight), source_mask)
         return weight.flatten(2)
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        _, crosses = self.gather(x, None)
+        row, column = (torch.cat(parts).flatten(1, 2) for parts in zip(*crosses, strict=True))
+        return MapFactors("cross", target=row, source=column)
 
 
 def attend(query: Tensor, key: Tensor, real: Tensor) -> Cross:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, MapFactors
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
@@ -98,6 +99,21 @@ class HeadsContext(Context):
         rows = dense_coefficients(scores)  # (B H, rows, source)
         shares = rows * reciprocal(rows.sum(-1)).unsqueeze(-1)
         return shares.unflatten(0, (len(x), self.heads)).mean(1)
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        # a head's share is its coefficient over its own row sum: a weight for each target
+        target, source = (score[0] for score in self.predictor(x))  # (n, H)
+        name, is_exp = self.predictor.activation, self.predictor.activation == "exp"
+        sums = []  # (n, H); of exp their logarithms
+        for rows in torch.arange(len(target), device=x.device).split(64):
+            scores = target[rows, None] + source  # (rows, n, H)
+            found = scores if is_exp else ACTIVATIONS[name].phi(scores)
+            found[torch.arange(len(rows)), rows] = -torch.inf if is_exp else 0
+            sums.append(found.logsumexp(1) if is_exp else found.sum(1))
+        total = torch.cat(sums)
+        if is_exp:
+            return MapFactors("additive", target - total, source, target.new_ones(self.heads), name)
+        return MapFactors("additive", target, source, reciprocal(total), name)
 
     def _of_all_heads(self, source_mask: Tensor | None) -> Tensor | None:
         return None if source_mask is None else source_mask.repeat_interleave(self.heads, 0)
