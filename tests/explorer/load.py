@@ -2,7 +2,7 @@
 
 Each uploads a picture of its own and asks for its labels, maps and views. Answers must be its own;
 a server that is busy says when to come again. Prints the counts, and the server's memory before
-and after.
+and after each round; fails where it grows.
 """
 
 import argparse
@@ -85,6 +85,9 @@ def main():
         held.append(memory(server.pid))
         seconds = round(time.perf_counter() - began, 1)
         print(json.dumps({"answers": dict(counts), "seconds": seconds, "MiB": held}))
+        assert set(counts) <= {200, 201, 503}
+        # the first round fills caches; the rest must find room there
+        assert len(held) < 3 or held[-1] <= 1.1 * held[1] + 32, "the memory grows"
     finally:
         server.terminate()
         server.wait()

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import {USUAL, formatView, parseView} from "../../src/scaseg/explorer/static/address.js";
 import {fromHalf} from "../../src/scaseg/explorer/static/arrays.js";
 import {HEAT_TABLE, paintLabels, paintMap, scaleTop} from
   "../../src/scaseg/explorer/static/colors.js";
@@ -80,4 +81,39 @@ test("maps and labels are painted as their tables say", () => {
   assert.deepEqual(Array.from(pixels.slice(12)), [128, 128, 128, 255]);
   const labels = paintLabels(Uint8Array.of(0, 1), ["#102030", "#ff0000"], 2, {only: 1});
   assert.deepEqual(Array.from(labels), [0, 0, 0, 0, 255, 0, 0, 255]);
+});
+
+test("an address holds the whole view, and nothing that does not fit", () => {
+  const ranges = {opacity: [0, 100], doubt: [5, 95], part: [0, 95]};
+  const view = {...USUAL, image: 1, pins: [{x: 5, y: 7}], mode: "classes", reversed: true,
+    doubtful: true, doubt: 80, opacity: 0, part: 25, only: "road & rail", disagree: true};
+  assert.deepEqual(parseView(`#${formatView(view, ["a", "b"])}`, ["a", "b"], ranges), view);
+  assert.equal(formatView({...USUAL, image: 0, pins: []}, ["a"]), "");
+  const odd = parseView("#mode=no&opacity=1e9&doubt=x&pins=1,2;3;a,b&part=-4", ["a"], ranges);
+  assert.deepEqual(odd, {...USUAL, image: 0, pins: [{x: 1, y: 2}], opacity: 100});
+  const gone = parseView("#image=c&pins=1,2", ["a", "b"], ranges);
+  assert.deepEqual([gone.image, gone.pins], [-1, []]);
+});
+
+test("a cross: what arrives along rows and columns, as rows and as columns", () => {
+  // two rounds on a map of 2 x 3; every neuron takes of its row and its column
+  const [n, width, height, rounds] = [6, 3, 2, 2];
+  const parts = (length, seed) => Float32Array.from({length}, (_, at) => ((at * seed) % 7) / 7);
+  const target = parts(rounds * n * width, 3);
+  const source = parts(rounds * n * height, 5);
+  const once = (round, i, j) => {
+    let sum = 0;
+    if (Math.floor(i / width) === Math.floor(j / width)) sum += target[(round * n + i) * width + j % width];
+    if (i % width === j % width) sum += source[(round * n + i) * height + Math.floor(j / width)];
+    return sum;
+  };
+  const factors = {form: "cross", n, width, target, source, norm: new Array(n).fill(2)};
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j < n; j++) {
+      let sum = 0;
+      for (let k = 0; k < n; k++) sum += once(1, i, k) * once(0, k, j);
+      assert.ok(Math.abs(shareRow(factors, i)[j] - sum / 2) < 1e-5);
+      assert.ok(Math.abs(shareColumn(factors, j)[i] - sum / 2) < 1e-5);
+    }
+  }
 });

@@ -2,7 +2,6 @@ import asyncio
 import dataclasses
 import io
 import json
-import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -12,9 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.data.decode.test_hostile_images import BOMBS
 from tests.explorer.test_payload import network, picture
 from tests.faults.fuzz_images import case_bytes
-from tests.faults.image_seeds import png_chunk, seeds
+from tests.faults.image_seeds import seeds
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'scaseg[explorer]'")
 from starlette.testclient import TestClient
@@ -24,6 +24,7 @@ from scaseg.explorer.guard import Guard
 from scaseg.explorer.pictures import Picture, Pictures, shared_picture
 from scaseg.explorer.server import create_app
 from scaseg.explorer.work import Work
+from scaseg.version import __version__
 
 HOST = "http://127.0.0.1"
 
@@ -97,25 +98,45 @@ def test_the_page_has_its_parts_and_a_strict_policy():
     assert {"/api/images", "/api/images/{key}/dependency", "/health"} <= set(schema["paths"])
 
 
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (b"", 422),
-        (b"hello", 422),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), 422),
-        (png()[:-40], 422),
-        (b"\x80\x04\x95" + bytes(50), 422),  # a pickle
-        (png(np.zeros((4, 4, 3), np.uint8)), 422),
-    ],
-    ids=["empty", "text", "header alone", "torn", "pickle", "tiny"],
-)
-def test_bad_uploads_are_answered_in_one_line(data, status):
+def damaged_checksum():
+    data = bytearray(png())
+    data[60] ^= 255
+    return bytes(data)
+
+
+def saved(kind):
+    buffer = io.BytesIO()
+    Image.fromarray(picture(32, 40)).save(buffer, kind)
+    return buffer.getvalue()
+
+
+# what tests/faults puts in the place of photographs, and what its decoders' tests begin with
+BAD = {
+    "empty": b"",
+    "text": b"hello",
+    "a web page": b"<html>404</html>",
+    "a drawing": b"<svg/>",
+    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n",
+    "header alone": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "torn": png()[:-40],
+    "a wrong checksum": damaged_checksum(),
+    "a pickle": b"\x80\x04\x95" + bytes(50),
+    "tiny": png(np.zeros((4, 4, 3), np.uint8)),
+    **{kind: saved(kind) for kind in ("GIF", "ICO", "PPM")},
+    **{f"{kind} cut off": saved(kind)[:-300] for kind in ("JPEG", "TIFF", "WEBP", "BMP")},
+    **{f"a {kind} of too many pixels": data for kind, data in BOMBS.items()},
+}
+
+
+def test_bad_uploads_are_answered_in_one_line_and_the_server_lives():
     web = client()
-    answer = send(web, data)
-    assert answer.status_code == status
-    assert "\n" not in answer.json()["error"]
-    assert "/tmp" not in answer.text
-    assert web.get("/health").json()["status"] == "ok"
+    for kind, data in BAD.items():
+        answer = send(web, data)
+        assert answer.status_code == 422, kind
+        assert "\n" not in answer.json()["error"], kind
+        assert answer.json()["error"].startswith("image: "), kind
+        assert "/tmp" not in answer.text, kind
+    assert web.get("/health").json() == {"status": "ok", "version": __version__, "pending": 0}
 
 
 def test_a_request_without_its_field_or_with_odd_numbers():
@@ -305,23 +326,13 @@ def test_a_request_that_comes_in_drops_is_ended():
     assert "0.3 s" in answer.json()["error"]
 
 
-def test_photographs_are_upright_and_other_formats_are_refused():
+def test_photographs_are_upright():
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by a quarter
     buffer = io.BytesIO()
     Image.fromarray(picture(40, 64)).save(buffer, "JPEG", exif=exif)
     found = send(client(), buffer.getvalue()).json()
     assert (found["width"], found["height"]) == (40, 64)
-    for kind in ("GIF", "ICO", "PPM"):
-        other = io.BytesIO()
-        Image.fromarray(picture(32, 32)).save(other, kind)
-        answer = send(client(), other.getvalue())
-        assert answer.status_code == 422, kind
-    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
-    bomb = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", b"x")
-    answer = send(client(), bomb)
-    assert answer.status_code == 422
-    assert "50000 x 50000" in answer.json()["error"]
 
 
 def test_pictures_of_several_bands():

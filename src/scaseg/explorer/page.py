@@ -12,7 +12,10 @@ from typing import Any
 
 STATIC = files("scaseg.explorer") / "static"
 # in the order in which they import each other
-MODULES = ("arrays.js", "maps.js", "colors.js", "stage.js", "keep.js", "app.js", "embedded.js")
+MODULES = (
+    *("arrays.js", "maps.js", "colors.js", "stage.js", "keep.js", "address.js", "app.js"),
+    "embedded.js",
+)
 
 
 def export_page(payloads: Sequence[dict[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 // The page: what the pointer, the keys and the controls do.
 
+import {CHECKED, NUMBERS, USUAL, formatView, parseView} from "./address.js";
 import {encodeNpz} from "./arrays.js";
 import {DIVERGING_TABLE, HEAT_TABLE} from "./colors.js";
 import {pictureOf, svgOf} from "./keep.js";
@@ -14,12 +15,6 @@ const NOTES = {
   [COMMON]: "All neurons of this picture have nearly this map: they choose, but all alike.",
 };
 
-const MODES = ["shares", "coefficients", "difference", "classes"];
-// what an address may leave out; only: the name of a class; part: of the sources taken away
-const USUAL = {mode: "shares", reversed: false, opacity: 55, only: null, doubtful: false, doubt: 50,
-  disagree: false, part: 0};
-const CHECKED = ["reversed", "doubtful", "disagree"];
-const NUMBERS = ["opacity", "doubt", "part"];
 const state = {...USUAL, image: 0, pins: [], cursor: null};
 let images = [];
 let stages = [];
@@ -71,44 +66,22 @@ function change(changes) {
 }
 
 // How an address names a picture: a server by its id, a page of its own by its place.
-function keyOf(number) {
-  return images[number].id ?? String(number);
+function keyOfImages() {
+  return images.map(({id}, place) => id ?? String(place));
 }
 
 function readAddress() {
-  const view = new URLSearchParams(location.hash.slice(1));
-  const point = (text) => {
-    const [x, y] = text.split(",").map(Number);
-    return Number.isFinite(x) && Number.isFinite(y) ? {x, y} : null;
-  };
-  const number = (name) => {
-    const {min, max} = $(name);
-    const value = Math.min(Number(max), Math.max(Number(min), Number(view.get(name))));
-    return view.has(name) && Number.isFinite(value) ? value : USUAL[name];
-  };
-  const place = view.has("image") ? images.findIndex((_, at) => keyOf(at) === view.get("image")) : 0;
-  Object.assign(state, USUAL, {image: Math.max(0, place), pins: [], cursor: null});
-  for (const name of NUMBERS) state[name] = number(name);
-  for (const name of CHECKED) state[name] = view.get(name) === "1";
-  if (MODES.includes(view.get("mode"))) state.mode = view.get("mode");
-  if (view.has("class")) state.only = view.get("class");
-  $("problem").textContent = place < 0 ? "the picture of this address is not here, or no more" : "";
-  if (place < 0) return;
-  state.pins = (view.get("pins") || "").split(";").filter(Boolean).map(point).filter(Boolean)
-    .slice(0, MOST_PINS);
+  const ranges = Object.fromEntries(NUMBERS.map((name) =>
+    [name, [Number($(name).min), Number($(name).max)]]));
+  const view = parseView(location.hash, keyOfImages(), ranges);
+  Object.assign(state, view, {cursor: null, image: Math.max(0, view.image),
+    pins: view.pins.slice(0, MOST_PINS)});
+  const isGone = view.image < 0 && images.length > 0;
+  $("problem").textContent = isGone ? "the picture of this address is not here, or no more" : "";
 }
 
 function writeAddress() {
-  const view = new URLSearchParams();
-  if (images.length > 1) view.set("image", keyOf(state.image));
-  const pins = state.pins.map(({x, y}) => `${Math.round(x)},${Math.round(y)}`).join(";");
-  if (pins) view.set("pins", pins);
-  for (const name of ["mode", ...NUMBERS]) {
-    if (state[name] !== USUAL[name]) view.set(name, state[name]);
-  }
-  for (const name of CHECKED) if (state[name]) view.set(name, "1");
-  if (state.only !== null) view.set("class", state.only);
-  history.replaceState(null, "", `#${view}`);
+  history.replaceState(null, "", `#${formatView(state, keyOfImages())}`);
 }
 
 async function showImage() {
@@ -313,7 +286,7 @@ function drawPinList() {
     small.style.borderColor = pinColor(number);
     const {label, confidence} = stage.pixelAt(place);
     const from = stage.sources(place).slice(0, 3)
-      .map(({label: source, part}) => `${percent(part)} ${stage.model.classes[source]}`);
+      .map(({label: source, part}) => `${percent(part)}\u00a0${stage.model.classes[source]}`);
     const text = element("div");
     text.append(element("b", "", `${number + 1}: ${stage.model.classes[label]}`),
       ` ${percent(confidence)}`, element("br"), from.join(", "));
