@@ -13,6 +13,8 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,explorer,export,log]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]" \
+		|| echo "Ray could not be installed: its tests are skipped"
 	touch $(READY)
 
 # Three networks trained, judged and explained on generated scenes; the report lies in demo/.

@@ -62,7 +62,7 @@ def test_everything_that_can_be_written(photos, model, tmp_path, capsys):
 def test_from_python(photos, model, tmp_path, monkeypatch, capsys):
     """predict_folder does all that the command does; it prints nothing, and tells its callers."""
     heard, out = [], tmp_path / "out"
-    monkeypatch.setattr("scaseg.inference.predict_folder.pixel_size", None)  # one is opened once
+    monkeypatch.setattr("scaseg.inference.pipeline.pixel_size", None)  # one is opened once
     tally = scaseg.predict_folder(model, photos / "one.jpg", out, overlay=True, device="cpu")
     monkeypatch.undo()
     assert (tally.predicted, tally.existing, tally.bad) == (1, 0, 0)

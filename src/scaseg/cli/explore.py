@@ -90,7 +90,7 @@ def _explore(options: argparse.Namespace) -> None:
     has_bands = any(model.config.bands is not None for model in models.values())
     suffixes = BAND_SUFFIXES if has_bands else IMAGE_SUFFIXES
     inputs = Inputs(options.images, options.export or Path(), None, suffixes)
-    images = [file.path for file in inputs]
+    images = [Path(file.path) for file in inputs]
     if options.export is None:
         _serve(options, models, images, examples=not has_bands)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from scaseg.cli.parser import Parser, positive, whole
 from scaseg.errors import UserError, one_line
 from scaseg.progress import progress_bar
 from scaseg.system import DEVICES, PRECISIONS
+
+FORMATS = ("png", "parquet", "webdataset")  # as in inference/parts.py, whose import takes a second
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -32,8 +35,9 @@ def add_command(add: Callable[..., Parser]) -> None:
         "images",
         nargs="+",
         metavar="IMAGES",
-        help="images, folders of them (with all below; of a dataset its images/ alone), or "
-        "patterns such as 'a/*/*.jpg'",
+        help="images, folders of them (with all below; of a dataset its images/ alone), patterns "
+        "such as 'a/*/*.jpg', lists (.txt, one a line), Parquet or tar files of images, addresses "
+        "such as s3://bucket/folder",
     )
     add_model(parser)
     parser.add_argument(
@@ -58,6 +62,10 @@ def add_command(add: Callable[..., Parser]) -> None:
         metavar="P",
         help="pixels that are less sure, from 0 to 1, get the label 255: no class",
     )
+    parts = "png: a file an image; parquet, webdataset: the same files packed (%(default)s)"
+    group.add_argument("--format", dest="file_format", choices=FORMATS, default="png", help=parts)
+    per_part = "images of a Parquet or tar file (%(default)s)"
+    group.add_argument("--per-part", type=positive, metavar="N", default=1000, help=per_part)
     group = parser.add_argument_group("test-time augmentation and sliding windows")
     group.add_argument("--tta", **flag, help="at scales 0.75, 1, 1.25 and flipped, averaged")
     add_windows(group)
@@ -74,6 +82,8 @@ def add_command(add: Callable[..., Parser]) -> None:
         metavar="I/N",
         help="the I-th of N shares: machines divide the work without talking to each other",
     )
+    engine = "ray: all machines of a Ray cluster (RAY_ADDRESS), docs/machines.md (%(default)s)"
+    group.add_argument("--engine", choices=("local", "ray"), default="local", help=engine)
     group.add_argument("--quiet", **flag, help="no progress bar, no summary")
     group = parser.add_argument_group("machine")
     group.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
@@ -98,7 +108,8 @@ def _predict(options: argparse.Namespace) -> None:
     quiet = arguments.pop("quiet")
     for name in ("run", "config_keys", "with_context"):
         arguments.pop(name, None)
-    with progress_bar("predicting", shown=not quiet) as progress:
+    # whatever Ray says of its nodes is no result
+    with redirect_stdout(sys.stderr), progress_bar("predicting", shown=not quiet) as progress:
         tally = predict_folder(
             **arguments,
             on_note=lambda note: None if quiet else print(note, file=sys.stderr),

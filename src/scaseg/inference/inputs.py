@@ -1,4 +1,4 @@
-"""The images to predict: files, folders and patterns, one after the other.
+"""The images to predict: files, folders, patterns, lists and shards, one after the other.
 
 Nothing holds the whole list: a folder of a million images is walked as it is worked through, and
 walked again where it must be known twice.
@@ -11,20 +11,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from scaseg.data.datasets.endings import label_maps_beside
 from scaseg.data.datasets.layout import dataset_folders, subfolders
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
+from scaseg.inference.sources import (
+    LIST,
+    SHARDS,
+    InputFile,
+    list_lines,
+    remote_files,
+    shard_rows,
+)
 from scaseg.io.paths import shown
-
-
-class InputFile(NamedTuple):
-    """An image file, and what its results are called: a path below the output folder, no suffix."""
-
-    path: Path
-    name: PurePath
+from scaseg.io.remote import is_remote
 
 
 class Inputs:
@@ -32,7 +33,8 @@ class Inputs:
 
     Folders are searched with all below them, in the order of names, but for hidden files and for
     `out` itself; what lies below a folder, or below the first wildcard of a pattern, keeps its
-    sub-folders in the results. Of a dataset, at any depth, its images alone are taken. shard:
+    sub-folders in the results. Of a dataset, at any depth, its images alone are taken. A text file
+    names images, one a line; Parquet and tar files hold them; addresses such as s3:// work. shard:
     (i, n), the i-th share of n; its name alone decides which share an image belongs to. suffixes:
     of image files. notes: lines for the user.
     """
@@ -88,11 +90,17 @@ class Inputs:
 
     def _files(self, argument: str) -> Iterator[InputFile]:
         path = Path(argument)
-        if os.path.isdir(path):  # not Path's own, which raises where a name is too long
+        if is_remote(argument):
+            yield from remote_files(argument, self._suffixes)
+        elif os.path.isdir(path):  # not Path's own, which raises where a name is too long
             if path.resolve() == self._out:
                 problem = f"{argument} is the folder of the images itself"
                 raise UserError("--out", problem, "give another folder")
             yield from self._below(path, PurePath())
+        elif os.path.exists(path) and path.suffix.lower() in SHARDS:
+            yield from shard_rows(argument)
+        elif os.path.exists(path) and path.suffix.lower() == LIST:
+            yield from list_lines(path)
         elif os.path.exists(path):
             yield InputFile(path, PurePath(path.stem))
         elif glob.has_magic(argument):
@@ -100,6 +108,10 @@ class Inputs:
             wildcard = next(place for place, part in enumerate(parts) if glob.has_magic(part))
             taken = left = 0
             for match in map(Path, glob.iglob(argument, recursive=True)):
+                if match.suffix.lower() in SHARDS:
+                    taken += 1
+                    yield from shard_rows(os.fspath(match))
+                    continue
                 # folders are named, not matched: `photos/**` would list their files twice
                 if not self._is_image(match.name) or match.is_dir():
                     continue
@@ -145,4 +157,6 @@ def _nothing(argument: str, suffixes: tuple[str, ...]) -> UserError:
         return UserError(argument, "holds no images", taken)
     if glob.has_magic(argument):
         return UserError(argument, "matches no image", "quote patterns and check the path")
+    if os.path.exists(argument) or is_remote(argument):
+        return UserError(argument, "holds no images", "give a list, a shard or a folder of some")
     return UserError(argument, "no such file or folder", "give images, folders or patterns")

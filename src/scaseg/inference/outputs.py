@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaseg.errors import UserError
-from scaseg.inference.inputs import InputFile
 from scaseg.inference.segmentation import Segmentation
+from scaseg.inference.sources import InputFile
 from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.ownership import MARK, RECORD, check_replaceable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 OVERLAY, SCORES, AREAS, LABELS = ".overlay.jpg", ".npz", ".json", ".png"
 CONFIDENCE = ".confidence.png"
+PART = "part-"  # files of packed results begin so, see parts.py
 JPEG_SIDE = 60_000  # the format ends at 65,535
 STALE = 3600.0  # seconds after which a temporary file has no owner
 REPLACE = "use --overwrite or another folder"
@@ -77,11 +78,12 @@ class Outputs:
         taken: set[int] = set()
         for file in inputs:
             paths = self.paths(file.name)
-            image, results = file.path.resolve(), [path.resolve() for path in paths]
+            image = Path(file.path).resolve()
+            results = [path.resolve() for path in paths]
             if image in results:
                 problem = f"would replace the image {file.path}"
                 raise UserError("--out", problem, "give another folder")
-            if results[-1].parent in (image.parent, file.path.parent.resolve()):
+            if results[-1].parent in (image.parent, Path(file.path).parent.resolve()):
                 # a second run would take them for photographs, training for label maps
                 problem = f"is the folder of the image {file.path} itself"
                 raise UserError("--out", problem, "give another folder")
@@ -196,6 +198,8 @@ class Provenance:
         """
         if (differs := self._difference()) is None:
             return
+        if any(path.suffix in (".parquet", ".tar") for path in self.folder.glob(f"{PART}*")):
+            raise UserError("--out", differs, "give another folder")
         names = {hash(name) for name in replaced or ()}
         for path in self.folder.rglob(f"[!.]*{LABELS}"):
             if replaced is None:

@@ -1,43 +1,27 @@
-"""Predict many files: read ahead, segmented in batches, written behind; memory stays bounded."""
+"""Predict many files into a folder: what is asked for, what is there, and who does the work."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
-from scaseg import system
-from scaseg.config.model import ModelConfig, read_config
-from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
+from scaseg.config.model import read_config
+from scaseg.data.decode.bands import BAND_SUFFIXES
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.data.destination import check_destination
-from scaseg.errors import UserError, WorkError, as_options, located
-from scaseg.inference.inputs import InputFile, Inputs
+from scaseg.errors import UserError, WorkError, located
+from scaseg.inference.inputs import Inputs
 from scaseg.inference.outputs import LABELS, Outputs, Provenance
-from scaseg.inference.segmentation import Segmentation
+from scaseg.inference.parts import FORMATS, Format, Parts
+from scaseg.inference.sources import InputFile, batched
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision
 
-if TYPE_CHECKING:  # torch takes a second to import, and what is refused should be refused at once
-    from torch import Tensor
-
-    from scaseg.inference.tta import TestTimeAugmentation
-    from scaseg.models.segmenter import Segmenter
-
-WRITERS = 4  # threads that write results
-AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
-# Bytes that one pass takes for a pixel: 540 by mobilenet_v2, 800 by vgg16 (float32, measured)
-PASS_BYTES = 500
+ENGINES = ("local", "ray")
+PER_PART = 1000  # images of a Parquet or tar file
 
 
 @dataclass
@@ -65,6 +49,8 @@ def predict_folder(
     json: bool = False,
     confidence: bool = False,
     min_confidence: float | None = None,
+    file_format: Format = "png",
+    per_part: int = PER_PART,
     tta: bool = False,
     window: int | None = None,
     overlap: int | None = None,
@@ -73,6 +59,7 @@ def predict_folder(
     overwrite: bool = False,
     skip_bad: bool = False,
     shard: tuple[int, int] | None = None,
+    engine: str = "local",
     max_pixels: int | None = None,
     device: str = "auto",
     precision: Precision = "32",
@@ -85,7 +72,8 @@ def predict_folder(
     """Predict image files into a folder: what `scaseg predict` does.
 
     model: a run folder, one by save_pretrained, a built-in name, or None for the built-in model.
-    images: files, folders (with all below; of a dataset its images alone) or patterns. Each image
+    images: files, folders (with all below; of a dataset its images alone) or patterns; lists of
+    images (.txt), Parquet and tar files of them; addresses such as s3://bucket/folder. Each image
     gets out/NAME.png, the label map at its own size; overlay, scores, json and confidence add
     NAME.overlay.jpg, NAME.npz (probabilities), NAME.json (areas of the classes) and
     NAME.confidence.png. Files appear whole or not at all. min_confidence: pixels that are less sure
@@ -95,6 +83,8 @@ def predict_folder(
     sliding windows, see TestTimeAugmentation. skip_existing: predict only what has no results yet.
     overwrite: replace results. skip_bad: count images that cannot be read, and go on. shard: (i, n)
     for the i-th of n shares of the work. workers: threads that read images (4 at most).
+    file_format: "parquet" and "webdataset" pack what per_part images get into one file (see
+    scaseg.inference.parts). engine: "ray" for all machines of a Ray cluster, see docs/machines.md.
 
     UserError (which names options of the command): bad input, and nothing was written. WorkError: a
     fault during work; results so far are whole. on_note gets lines for the user, on_bad each image
@@ -103,6 +93,14 @@ def predict_folder(
     out = Path(out)
     if skip_existing and overwrite:
         raise UserError("--overwrite", "came with --skip-existing", "give one of the two")
+    if engine not in ENGINES:
+        raise UserError.choice("--engine", engine, ENGINES)
+    if file_format not in FORMATS:
+        raise UserError.choice("--format", file_format, FORMATS)
+    if overwrite and file_format != "png":
+        raise UserError("--overwrite", f"came with --format {file_format}", "give another folder")
+    if per_part < 1:
+        raise UserError("--per-part", f"{per_part}", "give a whole number >= 1")
     check_folder("--out", out)
     check_destination("--out", out)
     with located("--model"):
@@ -111,94 +109,84 @@ def predict_folder(
     suffixes = IMAGE_SUFFIXES if config.bands is None else BAND_SUFFIXES
     inputs = Inputs([images] if isinstance(images, (str, Path)) else images, out, shard, suffixes)
     outputs = Outputs(out, overlay, scores, json, confidence)
-    total, existing = outputs.check(inputs, skip_existing=skip_existing, overwrite=overwrite)
+    parts = None if file_format == "png" else Parts(out, file_format, shard)
+    if parts is None:
+        total, existing = outputs.check(inputs, skip_existing=skip_existing, overwrite=overwrite)
+    else:
+        total, existing = parts.check(inputs, skip_existing=skip_existing)
 
-    from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
-    from scaseg.inference.tta import SCALES, TestTimeAugmentation, check_windows
-    from scaseg.models.build import read_model
-    from scaseg.models.folding import fold_batch_norms
+    from scaseg.inference.pipeline import Pipeline, Settings
+    from scaseg.inference.tta import check_windows
 
-    device = system.choose_device(device)
-    scales = SCALES if tta else (1.0,)
-    with as_options():
-        augmentation = TestTimeAugmentation(scales, tta, window, overlap, context_scope)
-        check_confidence(min_confidence)
-        batch_size = usual_batch_size(batch_size, device)
-        system.autocast(device, precision)
-    made_by: dict[str, Any] = {"--tta": tta, "--precision": precision}
-    if min_confidence is not None:
-        made_by["--min-confidence"] = min_confidence
-    if window is not None:
-        made_by |= {"--window": window, "--overlap": augmentation.overlap}
-        made_by["--context-scope"] = context_scope
-    provenance = Provenance(out, folder, made_by)
+    settings = Settings(
+        folder.absolute(),
+        out.absolute(),
+        overlay=overlay,
+        scores=scores,
+        json=json,
+        confidence=confidence,
+        min_confidence=min_confidence,
+        file_format=file_format,
+        tta=tta,
+        window=window,
+        overlap=overlap,
+        context_scope=context_scope,
+        max_pixels=max_pixels,
+        device=device,
+        precision=precision,
+        batch_size=batch_size,
+        workers=workers,
+    )
+    provenance = Provenance(out, folder, settings.changing())
     provenance.check((file.name for file in inputs) if overwrite else None)
-    with located("--model"):
-        network = read_model(folder)
-        if device == "cpu":  # not measured elsewhere
-            fold_batch_norms(network)
-        network.to(device)
-    notes = [*model_notes(model, folder), *inputs.notes, *check_windows(network, augmentation)]
     tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
+    notes = [*model_notes(model, folder), *inputs.notes]
 
-    def readable() -> Iterator[tuple[InputFile, NDArray[Any]]]:
-        nonlocal is_mixed
-        to_do = (file for file in inputs if not (skip_existing and outputs.exists(file.name)))
-        threads = workers or min(4, system.usable_cores())
-        for file, pixels in _read_ahead(to_do, config, total, threads, max_pixels):
-            try:
-                if isinstance(pixels, UserError):
-                    raise pixels
-                _check_memory(network, file, pixels.shape[:2], augmentation)
-            except UserError as error:
-                if not skip_bad:
-                    skip = "--skip-bad goes on without it"
-                    remedy = f"{error.remedy}; {skip}" if error.remedy else skip
-                    raise UserError(error.place, error.problem, remedy, error.detail) from error
-                tally.bad += 1
-                is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
-                on_bad(error)
-                continue
-            yield file, pixels
-
-    def begin(file: InputFile) -> None:
-        """Make room for the first result, and for each in its folder."""
+    def begin() -> None:
+        """Make room for the first result."""
         if not provenance.begun:
             for note in notes:
                 on_note(note)
             provenance.begin()
-        outputs.prepare(file.name)
 
-    def open_scores(
-        file: InputFile, size: tuple[int, int]
-    ) -> AbstractContextManager[Callable[[Tensor], None]]:
-        begin(file)
-        return outputs.open_scores(network.config.classes, file, size)
+    def bad(file: InputFile, error: UserError) -> None:
+        nonlocal is_mixed
+        if not skip_bad:
+            skip = "--skip-bad goes on without it"
+            remedy = f"{error.remedy}; {skip}" if error.remedy else skip
+            raise UserError(error.place, error.problem, remedy, error.detail) from error
+        tally.bad += 1
+        is_mixed |= outputs.path(file.name, LABELS).exists()  # an earlier result stays
+        on_bad(error)
 
-    def begun(
-        results: Iterable[tuple[InputFile, Segmentation]],
-    ) -> Iterator[tuple[InputFile, Segmentation]]:
-        for file, found in results:
-            begin(file)
-            yield file, found
-
-    def on_written() -> None:
-        tally.predicted += 1
+    def written(count: int = 1) -> None:
+        tally.predicted += count
         tally.seconds = time.monotonic() - began
         on_done(tally, total)
 
+    exists = outputs.exists if parts is None else parts.exists
+    to_do = (file for file in inputs if not (skip_existing and exists(file.name)))
+    is_local = engine == "local"
+    # of a cluster this machine may be the weakest: what is refused is refused here all the same
+    here = settings if is_local else replace(settings, device="cpu", precision="32")
+    pipeline = Pipeline(here)
+    notes += check_windows(pipeline.network, pipeline.augmentation)
     try:
-        results = predict_stream(
-            network,
-            readable(),
-            tta=augmentation,
-            batch_size=batch_size,
-            precision=precision,
-            min_confidence=min_confidence,
-            confidence=confidence,
-            open_scores=open_scores if scores else None,
-        )
-        _write_behind(begun(results), outputs, max(batch_size, WRITERS), on_written)
+        if not is_local:
+            from scaseg.inference.ray_engine import predict_on_ray
+
+            for files, errors in predict_on_ray(settings, to_do, parts, per_part, begin):
+                written(len(files) - len(errors))
+                for place, error in errors.items():
+                    bad(files[place], error)
+        elif parts is None:
+            pipeline.run(
+                to_do, outputs, count=total, on_bad=bad, on_begin=begin, on_written=written
+            )
+        else:
+            for number, files in enumerate(batched(to_do, per_part)):
+                name = parts.name(number)
+                written(pipeline.run_part(files, name, on_bad=bad, on_begin=begin))
     except UserError as error:
         if not provenance.begun:
             raise
@@ -207,95 +195,9 @@ def predict_folder(
         if provenance.begun:
             raise
         raise not_writable(out, fault).within("--out") from fault
-    except (RuntimeError, MemoryError) as fault:
-        problem, remedy = str(fault).partition("\n")[0], ""
-        if isinstance(fault, MemoryError) or "memory" in problem:
-            problem = "out of memory"
-            remedy = "use --window 512, a smaller --batch-size or another --device"
-        raise WorkError("predicting", problem, remedy) from fault
     tally.seconds = time.monotonic() - began
     if not is_mixed:
         provenance.finish()
     if tally.bad and not tally.predicted and not existing:
         raise UserError("IMAGES", f"none of {tally.bad} images could be read", "give others")
     return tally
-
-
-def _write_behind(
-    results: Iterable[tuple[InputFile, Segmentation]],
-    outputs: Outputs,
-    behind: int,
-    on_written: Callable[[], None],
-) -> None:
-    """Write results in threads of their own, at most `behind` of them behind the network.
-
-    Each waits for the disk most of the time: a file that is written is on it, not on its way.
-    """
-    pending: deque[tuple[Future[None], int]] = deque()
-
-    def wait(most: int) -> None:
-        # of large images one: their pixels are held until they are written
-        while len(pending) > most or (len(pending) > 1 and sum(p for _, p in pending) > AHEAD):
-            pending.popleft()[0].result()
-            on_written()
-
-    with ThreadPoolExecutor(WRITERS, "writing") as pool:
-        try:
-            for file, segmentation in results:
-                future = pool.submit(outputs.write, file, segmentation)
-                pending.append((future, segmentation.labels.size))
-                wait(behind)
-        finally:
-            wait(0)  # what is computed is written, whatever stopped the rest
-
-
-def _read_ahead(
-    files: Iterable[InputFile],
-    config: ModelConfig,
-    count: int,
-    workers: int,
-    max_pixels: int | None,
-) -> Iterator[tuple[InputFile, NDArray[Any] | UserError]]:
-    """Read images in threads, in order, a few ahead; a bad one comes as its error."""
-    waiting: deque[tuple[InputFile, Future[NDArray[Any]], int]] = deque()
-    files, more = iter(files), True
-    pool = ThreadPoolExecutor(workers, "reading")
-    try:
-        while more or waiting:
-            ahead = sum(pixels for _, _, pixels in waiting)
-            if not more or len(waiting) > 2 * workers or ahead > AHEAD:
-                file, future, _ = waiting.popleft()
-                error = future.exception()
-                yield file, error if isinstance(error, UserError) else future.result()
-            elif (upcoming := next(files, None)) is None:
-                more = False
-            else:
-                pixels = 0
-                if count > 1:  # what is ahead is bounded by pixels, known from headers
-                    with suppress(UserError):  # reading it fails the same way, in its turn
-                        size = pixel_size(upcoming.path, config.bands, upright=False)
-                        # of 3 bytes, as those of photographs
-                        wide = config.in_channels * (1 if config.dtype == "uint8" else 4)
-                        pixels = math.prod(size) * -(-wide // 3)
-                read = partial(read_pixels, bands=config.bands, dtype=config.dtype)
-                future = pool.submit(read, upcoming.path, max_pixels=max_pixels)
-                waiting.append((upcoming, future, pixels))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _check_memory(
-    model: Segmenter, file: InputFile, size: tuple[int, ...], tta: TestTimeAugmentation
-) -> None:
-    """Refuse an image that cannot fit in one pass: the system would kill the process."""
-    from scaseg.inference.preprocessing import input_size
-
-    resized = input_size(model, size[0], size[1], max(tta.scales))
-    if tta.needs_windows(resized):
-        return
-    needed = PASS_BYTES * resized[0] * resized[1]
-    free = system.available_memory(model.device)
-    if free is not None and needed > free:
-        takes = f"{size[1]} x {size[0]} pixels take about {system.in_words(needed)} in one pass"
-        problem = f"{takes}, and {system.in_words(free)} are free"
-        raise UserError(file.path, problem, "use --window 512")

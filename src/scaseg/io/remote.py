@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scaseg.errors import UserError, WorkError, one_line
 from scaseg.io.atomic import whole_file
 from scaseg.io.lock import waiting_lock
 
+Item = TypeVar("Item")
 ATTEMPTS = 3  # to fetch a file; networks fail for seconds
 STAMPS = ("size", "ETag", "etag", "mtime", "LastModified", "created")  # what changes with a file
 
@@ -35,6 +36,42 @@ def list_files(root: str) -> list[str]:
             raise FileNotFoundError(f"no such folder: {root}")
         start = len(path.rstrip("/")) + 1
         return sorted(name[start:] for name in fs.find(path))
+
+
+def match_files(pattern: str) -> list[str]:
+    """Return the addresses of all files that a pattern such as s3://bucket/*.jpg matches."""
+    with _reaching(pattern):
+        fs, path = _open(pattern)
+        return [fs.unstrip_protocol(name) for name in sorted(fs.glob(path))]
+
+
+def parquet_rows(url: str) -> int:
+    """Return the number of rows of a Parquet file; its end alone is read."""
+    with _reaching(url):
+        import pyarrow.parquet
+
+        fs, path = _open(url)
+        with fs.open(path, "rb") as file:
+            rows: int = pyarrow.parquet.ParquetFile(file).metadata.num_rows
+        return rows
+
+
+def read_object(url: str, most: int) -> bytes:
+    """Return a file of `most` bytes; WorkError where the network fails, not the file."""
+
+    def read() -> bytes:
+        fs, path = _open(url)
+        with fs.open(path, "rb") as file:
+            found: bytes = file.read(most + 1)
+        return found
+
+    try:
+        data = _retried(url, read, (UserError, FileNotFoundError))
+    except FileNotFoundError as error:
+        raise UserError(url, "no such file", "check the address") from error
+    if len(data) > most:
+        raise UserError(url, f"more than {most} bytes", "raise --max-pixels or save it again")
+    return data
 
 
 def read_file(root: str, name: str, most: int) -> bytes | None:
@@ -76,19 +113,34 @@ def fetch(url: str, folder: Path, room: int) -> Path:
 
 
 def _download(url: str, target: Path, size: int | None) -> None:
+    def download() -> None:
+        fs, path = _open(url)
+        with whole_file(target, durable=False) as temporary:
+            fs.get_file(path, str(temporary))
+            if size is not None and temporary.stat().st_size != size:
+                raise OSError(f"{temporary.stat().st_size} of {size} bytes came")
+
+    _retried(url, download)
+
+
+def _retried(
+    url: str, action: Callable[[], Item], final: tuple[type[Exception], ...] = (UserError,)
+) -> Item:
+    """Do something over a network, some times if need be; WorkError if all fail.
+
+    final: errors that are not the network's fault, and would come again.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            fs, path = _open(url)
-            with whole_file(target, durable=False) as temporary:
-                fs.get_file(path, str(temporary))
-                if size is not None and temporary.stat().st_size != size:
-                    raise OSError(f"{temporary.stat().st_size} of {size} bytes came")
-            return
+            return action()
+        except final:
+            raise
         except Exception as error:  # of whatever client stands behind
             if attempt == ATTEMPTS:
                 detail = one_line(str(error)) or type(error).__name__
                 raise WorkError(f"fetching {url}", detail, "--resume goes on from here") from error
             time.sleep(attempt)
+    raise AssertionError  # never reached
 
 
 def make_room(folder: Path, room: int, keep: Path | None = None) -> None:

@@ -138,8 +138,8 @@ class HuggingFace(EmbeddedDataset):
     def columns(cls, table: Table) -> tuple[str, str]:
         """Return the columns of photographs and of label maps."""
         names = list(table.columns)
-        images = [name for name in names if _is_image(table, name)]
-        labels = [name for name in names if _is_image(table, name) or _is_grid(table, name)]
+        images = [name for name in names if is_image_column(table, name)]
+        labels = [name for name in names if is_image_column(table, name) or _is_grid(table, name)]
         labels = [name for name in labels if any(word in name.lower() for word in LABEL_WORDS)]
         labels = [name for name in labels if name != cls.image_column]
         images = [name for name in images if name not in (*labels, cls.label_column)]
@@ -212,7 +212,8 @@ def _saved(folder: Path) -> Iterator[Path]:
         yield folder / name
 
 
-def _is_image(table: Table, column: str) -> bool:
+def is_image_column(table: Table, column: str) -> bool:
+    """Whether a column holds files of images: bytes, or what Hugging Face makes of them."""
     feature = table.features.get(column)
     if isinstance(feature, dict) and feature.get("_type"):
         return bool(feature["_type"] == "Image")

@@ -60,6 +60,17 @@ class TarShard:
             raise UserError(shown(self.path), problem, remedy)
         return images[0], labels[0]
 
+    def image_field(self, row: int) -> str:
+        """Return the field of the image of a sample, whether or not it has labels."""
+        found = self.samples[self.keys[row]]
+        images = [name for name in found if IMAGE.fullmatch(name) and not LABELS.fullmatch(name)]
+        if len(images) == 2 and "png" in images:  # a.jpg and its labels a.png
+            images.remove("png")
+        if len(images) != 1:
+            problem = f"{self.keys[row]} has {', '.join(found)}"
+            raise UserError(shown(self.path), problem, "one of them must be an image")
+        return images[0]
+
     def read(self, row: int, field: str, most: int) -> bytes:
         """Return one file of a sample."""
         start, size = self.samples[self.keys[row]][field]

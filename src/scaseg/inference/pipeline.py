@@ -1,0 +1,277 @@
+"""From image files to results: read ahead, segmented in batches, written behind, memory bounded.
+
+The same on every machine: `predict_folder` runs one, each worker of `--engine ray` another.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scaseg import system
+from scaseg.config.model import ModelConfig
+from scaseg.data.decode.bands import pixel_size, read_pixels
+from scaseg.data.decode.files import MAX_PIXELS, max_bytes
+from scaseg.errors import UserError, WorkError, as_options, located
+from scaseg.inference.outputs import Outputs
+from scaseg.inference.parts import Format, write_part
+from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
+from scaseg.inference.preprocessing import input_size
+from scaseg.inference.segmentation import Segmentation
+from scaseg.inference.sources import InputFile
+from scaseg.inference.tta import SCALES, TestTimeAugmentation
+from scaseg.models.build import read_model
+from scaseg.models.folding import fold_batch_norms
+from scaseg.models.segmenter import Segmenter
+from scaseg.system import Precision
+
+WRITERS = 4  # threads that write results
+AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
+UNSEEN = 12_000_000  # pixels of an image whose header cannot be had without the rest
+# Bytes that one pass takes for a pixel: 540 by mobilenet_v2, 800 by vgg16 (float32, measured)
+PASS_BYTES = 500
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a pipeline does, in plain values: they travel to other machines. See predict_folder."""
+
+    model: Path
+    out: Path
+    overlay: bool = False
+    scores: bool = False
+    json: bool = False
+    confidence: bool = False
+    min_confidence: float | None = None
+    file_format: Format = "png"
+    tta: bool = False
+    window: int | None = None
+    overlap: int | None = None
+    context_scope: str = "window"
+    max_pixels: int | None = None
+    device: str = "auto"
+    precision: Precision = "32"
+    batch_size: int | None = None
+    workers: int | None = None
+
+    def augmentation(self) -> TestTimeAugmentation:
+        """The scales, flips and windows; UserError names an option."""
+        scales = SCALES if self.tta else (1.0,)
+        with as_options():
+            return TestTimeAugmentation(
+                scales, self.tta, self.window, self.overlap, self.context_scope
+            )
+
+    def outputs(self, folder: Path | None = None) -> Outputs:
+        """The files that are wanted, below the output folder or another one."""
+        wanted = (self.overlay, self.scores, self.json, self.confidence)
+        return Outputs(folder or self.out, *wanted)
+
+    def changing(self) -> dict[str, Any]:
+        """The options that change results, as they are typed."""
+        found: dict[str, Any] = {"--tta": self.tta, "--precision": self.precision}
+        if self.min_confidence is not None:
+            found["--min-confidence"] = self.min_confidence
+        if self.window is not None:
+            found |= {"--window": self.window, "--overlap": self.augmentation().overlap}
+            found["--context-scope"] = self.context_scope
+        return found if self.file_format == "png" else found | {"--format": self.file_format}
+
+
+class Pipeline:
+    """A network on this machine, and what it takes to bring files through it.
+
+    on_bad gets each image that cannot be read, and may raise to end the work; on_begin is called
+    before the results of an image are written, on_written after.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.augmentation = settings, settings.augmentation()
+        device = system.choose_device(settings.device)
+        with as_options():
+            self.batch_size = usual_batch_size(settings.batch_size, device)
+            check_confidence(settings.min_confidence)
+            system.autocast(device, settings.precision)
+        with located("--model"):
+            self.network = read_model(settings.model)
+            if device == "cpu":  # not measured elsewhere
+                fold_batch_norms(self.network)
+            self.network.to(device)
+
+    def run(
+        self,
+        files: Iterable[InputFile],
+        outputs: Outputs,
+        *,
+        count: int,
+        on_bad: Callable[[InputFile, UserError], None],
+        on_begin: Callable[[], None] = lambda: None,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Predict files into a folder; WorkError: out of memory, or a network that is down."""
+
+        def readable() -> Iterator[tuple[InputFile, NDArray[Any]]]:
+            threads = self.settings.workers or min(4, system.usable_cores())
+            most = self.settings.max_pixels
+            for file, pixels in _read_ahead(files, self.network.config, count, threads, most):
+                try:
+                    if isinstance(pixels, UserError):
+                        raise pixels
+                    _check_memory(self.network, file, pixels.shape[:2], self.augmentation)
+                except UserError as error:
+                    on_bad(file, error)
+                    continue
+                yield file, pixels
+
+        def begin(file: InputFile) -> None:
+            on_begin()
+            outputs.prepare(file.name)
+
+        def open_scores(
+            file: InputFile, size: tuple[int, int]
+        ) -> AbstractContextManager[Callable[[Tensor], None]]:
+            begin(file)
+            return outputs.open_scores(self.network.config.classes, file, size)
+
+        def begun(
+            results: Iterable[tuple[InputFile, Segmentation]],
+        ) -> Iterator[tuple[InputFile, Segmentation]]:
+            for file, found in results:
+                begin(file)
+                yield file, found
+
+        try:
+            results = predict_stream(
+                self.network,
+                readable(),
+                tta=self.augmentation,
+                batch_size=self.batch_size,
+                precision=self.settings.precision,
+                min_confidence=self.settings.min_confidence,
+                confidence=self.settings.confidence,
+                open_scores=open_scores if self.settings.scores else None,
+            )
+            _write_behind(begun(results), outputs, max(self.batch_size, WRITERS), on_written)
+        except WorkError:
+            raise
+        except (RuntimeError, MemoryError) as fault:
+            problem, remedy = str(fault).partition("\n")[0], ""
+            if isinstance(fault, MemoryError) or "memory" in problem:
+                problem = "out of memory"
+                remedy = "use --window 512, a smaller --batch-size or another --device"
+            raise WorkError("predicting", problem, remedy) from fault
+
+    def run_part(
+        self,
+        files: Sequence[InputFile],
+        part: str,
+        *,
+        on_bad: Callable[[InputFile, UserError], None],
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Predict files into one part, a Parquet or tar file that appears whole; return how many.
+
+        The same files give the same part, whoever makes it and how often.
+        """
+        with tempfile.TemporaryDirectory(prefix="scaseg-") as folder:
+            outputs = self.settings.outputs(Path(folder))
+            self.run(files, outputs, count=len(files), on_bad=on_bad)
+            done = [file for file in files if outputs.exists(file.name)]
+            if done:
+                on_begin()
+                write_part(self.settings.out / part, outputs, done, self.settings.file_format)
+        return len(done)
+
+
+def _write_behind(
+    results: Iterable[tuple[InputFile, Segmentation]],
+    outputs: Outputs,
+    behind: int,
+    on_written: Callable[[], None],
+) -> None:
+    """Write results in threads of their own, at most `behind` of them behind the network.
+
+    Each waits for the disk most of the time: a file that is written is on it, not on its way.
+    """
+    pending: deque[tuple[Future[None], int]] = deque()
+
+    def wait(most: int) -> None:
+        # of large images one: their pixels are held until they are written
+        while len(pending) > most or (len(pending) > 1 and sum(p for _, p in pending) > AHEAD):
+            pending.popleft()[0].result()
+            on_written()
+
+    with ThreadPoolExecutor(WRITERS, "writing") as pool:
+        try:
+            for file, segmentation in results:
+                future = pool.submit(outputs.write, file, segmentation)
+                pending.append((future, segmentation.labels.size))
+                wait(behind)
+        finally:
+            wait(0)  # what is computed is written, whatever stopped the rest
+
+
+def _read_ahead(
+    files: Iterable[InputFile],
+    config: ModelConfig,
+    count: int,
+    workers: int,
+    max_pixels: int | None,
+) -> Iterator[tuple[InputFile, NDArray[Any] | UserError]]:
+    """Read images in threads, in order, a few ahead; a bad one comes as its error."""
+    waiting: deque[tuple[InputFile, Future[NDArray[Any]], int]] = deque()
+    files, more = iter(files), True
+    pool = ThreadPoolExecutor(workers, "reading")
+    try:
+        while more or waiting:
+            ahead = sum(pixels for _, _, pixels in waiting)
+            if not more or len(waiting) > 2 * workers or ahead > AHEAD:
+                file, future, _ = waiting.popleft()
+                error = future.exception()
+                yield file, error if isinstance(error, UserError) else future.result()
+            elif (upcoming := next(files, None)) is None:
+                more = False
+            else:
+                pixels = UNSEEN
+                # what is ahead is bounded by pixels, known from headers
+                if count > 1 and upcoming.row is None and isinstance(upcoming.path, Path):
+                    pixels = 0
+                    with suppress(UserError):  # reading it fails the same way, in its turn
+                        size = pixel_size(upcoming.path, config.bands, upright=False)
+                        # of 3 bytes, as those of photographs
+                        wide = config.in_channels * (1 if config.dtype == "uint8" else 4)
+                        pixels = math.prod(size) * -(-wide // 3)
+                future = pool.submit(_read, upcoming, config, max_pixels)
+                waiting.append((upcoming, future, pixels))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read(file: InputFile, config: ModelConfig, max_pixels: int | None) -> NDArray[Any]:
+    opened = file.read(max_bytes(MAX_PIXELS if max_pixels is None else max_pixels))
+    return read_pixels(opened, config.bands, config.dtype, max_pixels=max_pixels)
+
+
+def _check_memory(
+    model: Segmenter, file: InputFile, size: tuple[int, ...], tta: TestTimeAugmentation
+) -> None:
+    """Refuse an image that cannot fit in one pass: the system would kill the process."""
+    resized = input_size(model, size[0], size[1], max(tta.scales))
+    if tta.needs_windows(resized):
+        return
+    needed = PASS_BYTES * resized[0] * resized[1]
+    free = system.available_memory(model.device)
+    if free is not None and needed > free:
+        takes = f"{size[1]} x {size[0]} pixels take about {system.in_words(needed)} in one pass"
+        problem = f"{takes}, and {system.in_words(free)} are free"
+        raise UserError(file.path, problem, "use --window 512")
