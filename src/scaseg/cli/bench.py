@@ -38,8 +38,8 @@ def add_command(add: Callable[..., Parser]) -> None:
     about = "features that the literal reference concatenates, up to 1024 neurons (default: 64), "
     about += "or those of the block's predictor (default: as channels)"
     option("--hidden", type=positive, metavar="K", help=about)
-    about = "head of the network of a step (default: %(default)s)"
-    option("--head", choices=tuple(HEADS), default="fcn", help=about)
+    about = f"head of the network of a step: {', '.join(HEADS)} (default: %(default)s)"
+    option("--head", choices=tuple(HEADS), default="fcn", metavar="NAME", help=about)
     about = "precision of block and step (default: %(default)s)"
     option("--precision", choices=tuple(PRECISIONS), default="32", help=about)
     option("--compiled", action="store_true", help="also block and step by torch.compile")

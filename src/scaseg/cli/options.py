@@ -16,6 +16,7 @@ from scaseg.registry import CONTEXTS
 from scaseg.system import DEVICES, PRECISIONS, choose_device
 
 if TYPE_CHECKING:
+    from scaseg.inference.crf import DenseCrf
     from scaseg.inference.tta import TestTimeAugmentation
     from scaseg.models.segmenter import Segmenter
 
@@ -111,6 +112,25 @@ def add_windows(group: argparse._ArgumentGroup) -> None:
         help="with --window: context from each window alone, or, in a second pass, from all of "
         "the image (%(default)s)",
     )
+    about = "refine labels by a dense CRF over the pixels' places and colors, at full size"
+    group.add_argument("--crf", action="store_true", help=about)
+    group.add_argument(
+        "--crf-settings",
+        metavar="NAME=X,...",
+        help="--crf with some of steps=5, near=3, near_weight=3, far=80, color=13, weight=10",
+    )
+
+
+def read_crf(options: argparse.Namespace) -> DenseCrf | None:
+    """Read --crf and --crf-settings."""
+    if not options.crf and options.crf_settings is None:
+        return None
+    from scaseg.inference.crf import DenseCrf, read_crf
+
+    if options.crf_settings is None:
+        return DenseCrf()
+    with located("--crf-settings"):
+        return read_crf(options.crf_settings)
 
 
 def read_tta(options: argparse.Namespace) -> TestTimeAugmentation:
@@ -122,7 +142,9 @@ def read_tta(options: argparse.Namespace) -> TestTimeAugmentation:
     scales = SCALES if options.tta else options.scales or (1.0,)
     windows = (options.window, options.overlap, options.context_scope)
     with as_options():
-        return TestTimeAugmentation(scales, options.flip or options.tta, *windows)
+        return TestTimeAugmentation(
+            scales, options.flip or options.tta, *windows, crf=read_crf(options)
+        )
 
 
 def find(option: str, folder: str | None) -> Path:

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from scaseg.cli.options import add_max_pixels, add_model, add_windows
+from scaseg.cli.options import add_max_pixels, add_model, add_windows, read_crf
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.errors import UserError, one_line
 from scaseg.progress import progress_bar
@@ -66,7 +66,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     group.add_argument("--format", dest="file_format", choices=FORMATS, default="png", help=parts)
     per_part = "images of a Parquet or tar file (%(default)s)"
     group.add_argument("--per-part", type=positive, metavar="N", default=1000, help=per_part)
-    group = parser.add_argument_group("test-time augmentation and sliding windows")
+    group = parser.add_argument_group("test-time augmentation, sliding windows, a CRF")
     group.add_argument("--tta", **flag, help="at scales 0.75, 1, 1.25 and flipped, averaged")
     add_windows(group)
     group = parser.add_argument_group("many files")
@@ -106,8 +106,9 @@ def _predict(options: argparse.Namespace) -> None:
 
     arguments = vars(options).copy()
     quiet = arguments.pop("quiet")
-    for name in ("run", "config_keys", "with_context"):
+    for name in ("run", "config_keys", "with_context", "crf_settings"):
         arguments.pop(name, None)
+    arguments["crf"] = read_crf(options)
     # whatever Ray says of its nodes is no result
     with redirect_stdout(sys.stderr), progress_bar("predicting", shown=not quiet) as progress:
         tally = predict_folder(

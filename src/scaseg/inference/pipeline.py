@@ -23,6 +23,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.data.decode.bands import pixel_size, read_pixels
 from scaseg.data.decode.files import MAX_PIXELS, max_bytes
 from scaseg.errors import UserError, WorkError, as_options, located
+from scaseg.inference.crf import DenseCrf
 from scaseg.inference.outputs import Outputs
 from scaseg.inference.parts import Format, write_part
 from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
@@ -58,6 +59,7 @@ class Settings:
     window: int | None = None
     overlap: int | None = None
     context_scope: str = "window"
+    crf: DenseCrf | None = None
     max_pixels: int | None = None
     device: str = "auto"
     precision: Precision = "32"
@@ -65,12 +67,11 @@ class Settings:
     workers: int | None = None
 
     def augmentation(self) -> TestTimeAugmentation:
-        """The scales, flips and windows; UserError names an option."""
+        """The scales, flips, windows and CRF; UserError names an option."""
         scales = SCALES if self.tta else (1.0,)
         with as_options():
-            return TestTimeAugmentation(
-                scales, self.tta, self.window, self.overlap, self.context_scope
-            )
+            windows = (self.window, self.overlap, self.context_scope)
+            return TestTimeAugmentation(scales, self.tta, *windows, crf=self.crf)
 
     def outputs(self, folder: Path | None = None) -> Outputs:
         """The files that are wanted, below the output folder or another one."""
@@ -85,6 +86,8 @@ class Settings:
         if self.window is not None:
             found |= {"--window": self.window, "--overlap": self.augmentation().overlap}
             found["--context-scope"] = self.context_scope
+        if self.crf is not None:
+            found["--crf"] = str(self.crf)
         return found if self.file_format == "png" else found | {"--format": self.file_format}
 
 
@@ -265,13 +268,18 @@ def _read(file: InputFile, config: ModelConfig, max_pixels: int | None) -> NDArr
 def _check_memory(
     model: Segmenter, file: InputFile, size: tuple[int, ...], tta: TestTimeAugmentation
 ) -> None:
-    """Refuse an image that cannot fit in one pass: the system would kill the process."""
-    resized = input_size(model, size[0], size[1], max(tta.scales))
-    if tta.needs_windows(resized):
+    """Refuse an image that, or whose CRF, cannot fit: the system would kill the process."""
+    free, (height, width) = system.available_memory(model.device), size[:2]
+    if free is None:
         return
-    needed = PASS_BYTES * resized[0] * resized[1]
-    free = system.available_memory(model.device)
-    if free is not None and needed > free:
-        takes = f"{size[1]} x {size[0]} pixels take about {system.in_words(needed)} in one pass"
-        problem = f"{takes}, and {system.in_words(free)} are free"
-        raise UserError(file.path, problem, "use --window 512")
+    resized = input_size(model, height, width, max(tta.scales))
+    needed, left = PASS_BYTES * resized[0] * resized[1], f"{system.in_words(free)} are free"
+    if needed > free and not tta.needs_windows(resized):
+        takes = f"{width} x {height} pixels take about {system.in_words(needed)} in one pass"
+        raise UserError(file.path, f"{takes}, and {left}", "use --window 512")
+    if tta.crf is None:
+        return
+    needed = tta.crf.memory(height * width, len(model.config.classes))
+    if needed > free:
+        takes = f"{width} x {height} pixels take about {system.in_words(needed)} with --crf"
+        raise UserError(file.path, f"{takes}, and {left}", "leave it out, or give a smaller image")

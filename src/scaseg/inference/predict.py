@@ -124,7 +124,7 @@ def predict_stream(
         with evaluating(model), autocast(device.type, precision):
             maps = score_maps(model, tensors, tta, batch_size=batch_size)
             return [
-                (one.key, _segmentation(model, one, own, kept, min_confidence, open_scores))
+                (one.key, _segmentation(model, one, own, tta, kept, min_confidence, open_scores))
                 for one, own in zip(batch, maps, strict=True)
             ]
 
@@ -186,6 +186,7 @@ def _segmentation(
     model: Segmenter,
     image: _Queued,
     maps: list[Upsampled],
+    tta: TestTimeAugmentation,
     keep: tuple[bool, bool],
     min_confidence: float | None,
     open_scores: OpenScores | None,
@@ -199,7 +200,8 @@ def _segmentation(
     confidence = np.empty((height, width), np.float32) if keep[1] else None
     opened = open_scores(image.key, (height, width)) if open_scores else nullcontext()
     with opened as write:
-        for rows, found in mean_rows(maps, height, max(1, MOST_HELD // (len(classes) * width))):
+        step = max(1, MOST_HELD // (len(classes) * width))
+        for rows, found in mean_rows(maps, height, step, crf=tta.crf):
             found = soften(found, model.config.temperature)
             # not argmax, which takes seven times as long on a CPU
             sure, largest = found.max(0)

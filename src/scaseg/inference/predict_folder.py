@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaseg.config.model import read_config
 from scaseg.data.decode.bands import BAND_SUFFIXES
@@ -19,6 +20,9 @@ from scaseg.inference.sources import InputFile, batched
 from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.system import Precision
+
+if TYPE_CHECKING:  # torch takes a second to import
+    from scaseg.inference.crf import DenseCrf
 
 ENGINES = ("local", "ray")
 PER_PART = 1000  # images of a Parquet or tar file
@@ -55,6 +59,7 @@ def predict_folder(
     window: int | None = None,
     overlap: int | None = None,
     context_scope: str = "window",
+    crf: DenseCrf | None = None,
     skip_existing: bool = False,
     overwrite: bool = False,
     skip_bad: bool = False,
@@ -80,9 +85,10 @@ def predict_folder(
     get the label 255 (65535 of more than 255 classes).
 
     tta: average over scales 0.75, 1, 1.25 and flips. window, overlap, context_scope: predict in
-    sliding windows, see TestTimeAugmentation. skip_existing: predict only what has no results yet.
-    overwrite: replace results. skip_bad: count images that cannot be read, and go on. shard: (i, n)
-    for the i-th of n shares of the work. workers: threads that read images (4 at most).
+    sliding windows, see TestTimeAugmentation. crf: refine the labels by a dense CRF. skip_existing:
+    predict only what has no results yet. overwrite: replace results. skip_bad: count images that
+    cannot be read, and go on. shard: (i, n) for the i-th of n shares of the work. workers: threads
+    that read images (4 at most).
     file_format: "parquet" and "webdataset" pack what per_part images get into one file (see
     scaseg.inference.parts). engine: "ray" for all machines of a Ray cluster, see docs/machines.md.
 
@@ -131,6 +137,7 @@ def predict_folder(
         window=window,
         overlap=overlap,
         context_scope=context_scope,
+        crf=crf,
         max_pixels=max_pixels,
         device=device,
         precision=precision,

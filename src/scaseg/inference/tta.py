@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
+from scaseg.inference.crf import DenseCrf
 from scaseg.inference.preprocessing import Preprocessed, resize
 from scaseg.inference.sliding_window import RowStream, sliding_window_inference
 from scaseg.models.segmenter import Segmenter, require_finite
@@ -30,11 +31,12 @@ OVERLAP = 64
 
 @dataclass(frozen=True)
 class TestTimeAugmentation:
-    """How an image is predicted: at which scales, flipped too, in windows of which size.
+    """How an image is predicted: at which scales, flipped too, in windows, refined by a CRF.
 
     window, overlap: of the sliding window, in pixels of the resized image, rounded to the network's
     stride; the usual overlap is 64, or half a small window. context_scope: what a neuron's context
     is taken from where there are windows, its "window" or the whole "image" (in two passes).
+    crf: refines the mean, at the image's own size; holds the probabilities of all classes.
     """
 
     __test__ = False  # pytest would take it for a test
@@ -44,6 +46,7 @@ class TestTimeAugmentation:
     window: int | None = None
     overlap: int | None = None
     context_scope: str = "window"
+    crf: DenseCrf | None = None
 
     def __post_init__(self) -> None:
         window, overlap = self.window, self.overlap
@@ -94,8 +97,9 @@ def predict_scores(
     The image is normalized and, where the model was trained so (`model.config.fit`), resized as in
     training. The model should be in eval mode, and the image on its device.
     """
-    (maps,) = score_maps(model, [image], tta or TestTimeAugmentation())
-    (_, found), *_ = mean_rows(maps, image.shape[-2])
+    tta = tta or TestTimeAugmentation()
+    (maps,) = score_maps(model, [image], tta)
+    (_, found), *_ = mean_rows(maps, image.shape[-2], crf=tta.crf)
     return found
 
 
@@ -141,10 +145,20 @@ def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
 
 
 def mean_rows(
-    maps: list[Upsampled], height: int, step: int | None = None
+    maps: list[Upsampled], height: int, step: int | None = None, *, crf: DenseCrf | None = None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Average over augmentations: `step` rows at a time, with probabilities (classes, rows, W)."""
+    """Average over augmentations: `step` rows at a time, with probabilities (classes, rows, W).
+
+    crf refines them first, which takes all rows at once.
+    """
     step = step or height
+    if crf is not None:
+        whole = torch.cat([found for _, found in mean_rows(maps, height, step)], 1)
+        whole = crf.refine(whole, maps[0].image.image)
+        for start in range(0, height, step):
+            rows = slice(start, min(start + step, height))
+            yield rows, whole[:, rows]
+        return
     for start in range(0, height, step):
         rows = slice(start, min(start + step, height))
         total = maps[0].rows(rows.start, rows.stop)
