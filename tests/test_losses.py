@@ -12,9 +12,11 @@ from scaseg.losses import (
     dice,
     focal,
     inverse_class_weights,
+    lovasz,
     ohem,
     paper_class_weights,
 )
+from scaseg.metrics import ConfusionMatrix
 
 CLASSES = 4
 WEIGHTS = [1.0, 0.5, 0.0, 8.0]
@@ -80,6 +82,25 @@ def naive_ohem(scores, labels, weights, threshold=0.7, keep=0.1):
     )
 
 
+def naive_lovasz(scores, labels, weights, cross_entropy_share=0.5):
+    """The definition: errors of a class, largest first, times what each takes from its IoU."""
+    known = list(pixels(scores[..., ::4, ::4], labels[:, ::4, ::4], weights))
+    total = missing = 0.0
+    for index in {true for _, true, _ in known}:
+        errors = sorted((abs((t == index) - p[index]), t == index) for p, t, _ in known)[::-1]
+        members = sum(is_member for _, is_member in errors)
+        cost = before = 0.0
+        for count in range(1, len(errors) + 1):
+            wrong = [is_member for _, is_member in errors[:count]]
+            lost = 1 - (members - sum(wrong)) / (members + wrong.count(False))  # 1 - IoU
+            cost, before = cost + errors[count - 1][0] * (lost - before), lost
+        weight = 1.0 if weights is None else weights[index]
+        total, missing = total + weight, missing + weight * cost
+    smooth = naive_cross_entropy(scores, labels, weights)
+    missing = missing / total if total else 0.0
+    return (1 - cross_entropy_share) * missing + cross_entropy_share * smooth
+
+
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
 @pytest.mark.parametrize("unlabelled", [0.0, 0.3, 0.95])
 @pytest.mark.parametrize(
@@ -96,6 +117,8 @@ def naive_ohem(scores, labels, weights, threshold=0.7, keep=0.1):
         (ohem, naive_ohem, {"threshold": 0.2, "keep": 0.5}),
         (ohem, naive_ohem, {"threshold": 0.0, "keep": 0.0}),
         (ohem, naive_ohem, {"threshold": 1.0}),
+        (lovasz, naive_lovasz, {}),
+        (lovasz, naive_lovasz, {"cross_entropy_share": 0}),
     ],
 )
 def test_equal_to_loops_over_pixels(loss, naive, options, unlabelled, weights):
@@ -185,6 +208,17 @@ def test_the_ends_of_their_options_are_cross_entropy(weights):
     torch.testing.assert_close(ohem(scores, labels, weights, keep=7.0, threshold=0), expected)
     torch.testing.assert_close(ohem(scores, labels, weights, threshold=1), expected)
     torch.testing.assert_close(dice(scores, labels, weights, cross_entropy_share=1), expected)
+    torch.testing.assert_close(lovasz(scores, labels, weights, cross_entropy_share=1), expected)
+
+
+def test_lovasz_of_certain_predictions_is_one_minus_the_mean_iou():
+    _, labels = draw(5, size=(2, 16, 16), unlabelled=0.2)
+    guess = torch.randint(0, CLASSES, labels.shape)
+    scores = 100.0 * torch.nn.functional.one_hot(guess, CLASSES).movedim(-1, 1)
+    matrix = ConfusionMatrix(CLASSES)
+    matrix.update(guess[:, ::4, ::4], labels[:, ::4, ::4])
+    found = lovasz(scores, labels, cross_entropy_share=0)
+    assert found.item() == pytest.approx(1 - matrix.scores().mean_iou, abs=1e-6)
 
 
 @each_loss

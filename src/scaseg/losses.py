@@ -92,11 +92,42 @@ def ohem(
     return (share * cost).sum() / share.sum().clamp(min=1e-6)
 
 
+def lovasz(
+    scores: Tensor,
+    labels: Tensor,
+    weights: Tensor | None = None,
+    *,
+    cross_entropy_share: float = 0.5,
+) -> Tensor:
+    """1 - the IoU of each class in the batch, made continuous, averaged, mixed with cross-entropy.
+
+    Berman, Triki and Blaschko, "The Lovász-Softmax loss", 2018. Of every fourth row and column of
+    pixels: each class sorts all of them.
+    """
+    sparse = labels[:, ::4, ::4]
+    classes, labelled = scores.shape[1], (sparse != IGNORE).flatten()
+    p = scores[..., ::4, ::4].float().softmax(1).transpose(0, 1).flatten(1)  # (classes, pixels)
+    truth = (torch.arange(classes, device=p.device).unsqueeze(1) == sparse.flatten()).float()
+    error = (truth - p).abs().masked_fill(~labelled, -1)  # unlabelled ones come last
+    error, order = error.sort(1, descending=True)
+    truth = truth.gather(1, order)
+    count = truth.sum(1, keepdim=True)
+    # 1 - IoU of a class where the first so many pixels are wrong, and what each of them adds
+    missed = 1 - (count - truth.cumsum(1)) / (count + (1 - truth).cumsum(1))
+    added = missed.diff(dim=1, prepend=missed.new_zeros(classes, 1))
+    present = (count > 0).float().squeeze(1)
+    share = present if weights is None else present * weights
+    missing = (share * (error.clamp(min=0) * added).sum(1)).sum() / share.sum().clamp(min=1e-6)
+    smooth = cross_entropy(scores, labels, weights)
+    return (1 - cross_entropy_share) * missing + cross_entropy_share * smooth
+
+
 LOSSES: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
     "focal": focal,
     "dice": dice,
     "ohem": ohem,
+    "lovasz": lovasz,
 }
 
 

@@ -54,7 +54,7 @@ def test_options_reach_the_loss(name, options):
         ("focal", {"gamma": float("inf")}, "loss_options.gamma: inf; give a number >= 0"),
         ("ohem", {"keep": 1.5}, "loss_options.keep: 1.5; give a number from 0 to 1"),
         ("dice", {"cross_entropy_share": 2}, "cross_entropy_share: 2; give a number from 0 to 1"),
-        ("hinge", {}, "loss: 'hinge'; give one of cross_entropy, focal, dice, ohem"),
+        ("hinge", {}, "loss: 'hinge'; give one of cross_entropy, focal, dice, ohem, lovasz"),
     ],
 )
 def test_what_a_loss_does_not_take_is_refused(name, options, said):

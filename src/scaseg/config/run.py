@@ -183,7 +183,7 @@ class TrainingConfig:
     poly_power: float = setting(0.9, "rate = base (1 - step/steps)^power; 0: constant", least=0)
     warmup: int = setting(0, "steps over which the rate rises from 0", least=0)
     gradient_clip: float | None = setting(None, "largest norm of the gradient", least=0)
-    loss: Literal["cross_entropy", "focal", "dice", "ohem"] = setting(
+    loss: Literal["cross_entropy", "focal", "dice", "ohem", "lovasz"] = setting(
         "cross_entropy", "what to lower"
     )
     loss_options: dict[str, Any] = setting({}, "keyword arguments of the loss: gamma, keep, ...")
