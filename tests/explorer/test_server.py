@@ -189,7 +189,9 @@ def test_with_a_token_every_visitor_shows_it():
     assert web.get("/health").status_code == 200
     bearer = {"authorization": "Bearer secret", "host": "machine.example"}
     assert web.get("/api/images", headers=bearer).status_code == 200
-    assert web.get("/?token=secret").status_code == 200
+    opened = web.get("/?token=secret", follow_redirects=False)
+    assert (opened.status_code, opened.headers["location"]) == (303, "/")  # no address shows it
+    assert web.get("/").status_code == 200
     assert web.get("/api/images").status_code == 200  # by its cookie
 
 
@@ -257,7 +259,7 @@ def test_a_full_queue_says_when_to_come_again_and_health_answers():
 
 
 def test_more_requests_than_it_serves_at_once_are_told_to_come_again():
-    web = client(most_active=0)
+    web = client(guard=Guard(most_active=0))
     answer = web.get("/api/images")
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0

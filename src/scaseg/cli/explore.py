@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.options import add_max_pixels, add_with_context, find, load
-from scaseg.cli.parser import Parser, whole
+from scaseg.cli.options import add_max_pixels, add_with_context
+from scaseg.cli.parser import Parser
+from scaseg.cli.serve import (
+    HOST,
+    PORT,
+    add_models,
+    add_server,
+    load_models,
+    prepare_server,
+    token_of,
+)
 from scaseg.errors import UserError, located
-from scaseg.io.model_folder import USUAL
 from scaseg.io.ownership import check_replaceable
 from scaseg.io.paths import check_file
 from scaseg.progress import progress_bar
@@ -36,25 +43,13 @@ def add_command(add: Callable[..., Parser]) -> None:
     parser.add_argument(
         "images", nargs="*", metavar="IMAGES", help="images, or folders of them (two examples)"
     )
-    parser.add_argument(
-        "--model",
-        nargs="+",
-        default=[None],
-        metavar="MODEL",
-        help=f"run folders, others by save_pretrained, or {USUAL}: built in, and the default",
-    )
+    add_models(parser)
     add_with_context(parser)
     add_max_pixels(parser)
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="print the address alone, no progress")
     group = parser.add_argument_group("the server")
-    group.add_argument(
-        "--port", type=whole(0, 65535), metavar="N", help="0 for any that is free (8765)"
-    )
-    group.add_argument(
-        "--host", metavar="ADDRESS", help="others than this machine need a --token (127.0.0.1)"
-    )
-    group.add_argument("--token", metavar="TEXT", help="what every visitor must show")
+    add_server(group)
     group.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     group = parser.add_argument_group("a page without a server")
     group.add_argument("--export", type=Path, metavar="FILE", help="the page to write")
@@ -75,14 +70,9 @@ def _explore(options: argparse.Namespace) -> None:
         check_file("--export", options.export, overwrite=options.overwrite)
         with located("--export"):
             check_replaceable(options.export)
-    folders = [find("--model", name) for name in options.model]
-    names = _distinct([name or USUAL for name in options.model])
     if options.export is not None and not options.images:
         raise UserError("IMAGES", "none", "give the pictures of the page")
-    models = {
-        name: load("--model", folder, options.device)
-        for name, folder in zip(names, folders, strict=True)
-    }
+    models = load_models(options)
     from scaseg.data.decode.bands import BAND_SUFFIXES
     from scaseg.data.decode.image import IMAGE_SUFFIXES
     from scaseg.inference.inputs import Inputs
@@ -104,11 +94,9 @@ def _serve(
     *,
     examples: bool,
 ) -> None:
-    # oneDNN keeps what it compiled for 1,024 layers: gigabytes, where every picture has a size of
-    # its own. These are enough for two sizes.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+    prepare_server()
     try:
-        from scaseg.explorer.serve import example_pictures, serve
+        from scaseg.explorer.serve import example_pictures, explore
     except ImportError as error:
         remedy = "pip install 'scaseg[explorer]', or write a page with --export"
         raise UserError("explore", f"{error.name} is not installed", remedy) from error
@@ -117,12 +105,12 @@ def _serve(
         text = address if options.quiet else f"open {address} (Ctrl-C ends it)"
         print(text, flush=True)  # scripts read it through a pipe
 
-    serve(
+    explore(
         models,
         images or (example_pictures() if examples else []),
-        host=options.host or "127.0.0.1",
-        port=8765 if options.port is None else options.port,
-        token=options.token,
+        host=options.host or HOST,
+        port=PORT if options.port is None else options.port,
+        token=token_of(options),
         max_pixels=options.max_pixels,
         browser=not options.no_browser,
         announce=announce,
@@ -148,12 +136,3 @@ def _export(
         count = f"{len(images)} picture{'' if len(images) == 1 else 's'}"
         size = page.stat().st_size / 2**20
         print(f"{page}: {count}, {size:.1f} MiB; open it in a browser")
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """The last parts of paths, as many as tell them apart."""
-    for parts in range(1, 9):
-        short = [str(Path(*Path(name).parts[-parts:])) for name in names]
-        if len(set(short)) == len(names):
-            return short
-    raise UserError("--model", f"{names[0]} comes twice", "give each once")

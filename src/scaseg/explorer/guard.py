@@ -14,6 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 TOKEN = "scaseg_token"  # a cookie
 MOST_UPLOAD = 20 << 20  # bytes
 UPLOAD_TIME = 60.0  # seconds within which a request must have come
+MOST_PIXELS = 50_000_000
+MOST_ACTIVE = 200  # requests that are being received, computed or answered
 OPEN = ("/health", "/ready")  # without a token: what starts and stops servers asks for these
 
 
@@ -25,6 +27,8 @@ class Guard:
     token: str | None = None  # that every request must carry, but for OPEN
     most_upload: int = MOST_UPLOAD
     upload_time: float = UPLOAD_TIME
+    most_pixels: int = MOST_PIXELS
+    most_active: int = MOST_ACTIVE
 
     def refusal(self, request: Request) -> tuple[int, str] | None:
         """Return a status and a line where a request is refused."""

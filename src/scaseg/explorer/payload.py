@@ -63,7 +63,7 @@ def picture_payloads(
 def read_picture(
     path: Path | Embedded, models: Mapping[str, Segmenter], max_pixels: int | None = None
 ) -> NDArray[Any]:
-    """Read a picture (H, W, C) as all the models take it, no larger than the page wants it."""
+    """Read a picture (H, W, C) as all the models take it."""
     kinds = {(model.config.bands, model.config.dtype) for model in models.values()}
     if len(kinds) > 1:
         said = " and ".join(sorted(f"{bands or 3} bands of {kind}" for bands, kind in kinds))
@@ -74,7 +74,7 @@ def read_picture(
         place = path.place if isinstance(path, Embedded) else shown(path)
         problem = f"smaller than {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
         raise UserError(place, problem, "give a larger one")
-    return shrink(pixels, models)
+    return pixels
 
 
 def shrink(image: NDArray[Any], models: Mapping[str, Segmenter]) -> NDArray[Any]:

@@ -11,14 +11,15 @@ import asyncio
 import io
 import json
 import secrets
+import time
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, File, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from PIL import Image
 from starlette.exceptions import HTTPException
 
@@ -27,14 +28,16 @@ from scaseg.data.decode.files import Embedded
 from scaseg.errors import UserError, one_line
 from scaseg.explorer.guard import OPEN, TOKEN, BodyLimit, Guard
 from scaseg.explorer.page import STATIC, export_page, server_page
-from scaseg.explorer.payload import read_picture
+from scaseg.explorer.payload import read_picture, shrink
 from scaseg.explorer.pictures import PROGRAM, Picture, Pictures
-from scaseg.explorer.work import BusyError, Work
+from scaseg.explorer.work import BusyError, Work, as_png
+from scaseg.plots.palette import default_palette
 from scaseg.version import __version__
 
+if TYPE_CHECKING:
+    from scaseg.explorer.metrics import Metrics
+
 SESSION = "scaseg_session"  # a cookie
-MOST_PIXELS = 50_000_000
-MOST_ACTIVE = 200  # requests that are being received, computed or answered
 RETRY = 2  # seconds after which a busy server may be asked again
 SWEEP = 60.0  # seconds after which expired pictures are looked for
 KINDS = {".js": "text/javascript", ".css": "text/css"}
@@ -55,9 +58,15 @@ def create_app(
     *,
     guard: Guard | None = None,
     pictures: Pictures | None = None,
-    most_active: int = MOST_ACTIVE,
+    page: bool = True,
+    metrics: Metrics | None = None,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> FastAPI:
-    """Return the application; shared: pictures that every visitor sees."""
+    """Return the application; shared: pictures that every visitor sees.
+
+    page: the explorer's, beside the API. metrics: what GET /metrics shows. is_ready: what GET
+    /ready says.
+    """
     limits = guard or Guard()
     held = pictures or Pictures()
     active = 0
@@ -76,7 +85,7 @@ def create_app(
         task.cancel()
 
     app = FastAPI(
-        title="scaseg explorer",
+        title="scaseg explorer" if page else "scaseg",
         version=__version__,
         openapi_url="/api/openapi.json",
         docs_url=None,  # their page would fetch scripts from elsewhere
@@ -88,9 +97,10 @@ def create_app(
     @app.middleware("http")
     async def protect(request: Request, call_next: Any) -> Response:
         nonlocal active
+        began = time.perf_counter()
         if refused := limits.refusal(request):
             answer: Response = _problem(*refused)
-        elif active >= most_active and request.url.path not in OPEN:
+        elif active >= limits.most_active and request.url.path not in OPEN:
             answer = _busy()
         else:
             active += 1
@@ -105,6 +115,9 @@ def create_app(
             _set_cookies(request, answer, limits)
         for name, value in HEADERS.items():
             answer.headers[name] = value
+        if metrics is not None:
+            route = getattr(request.scope.get("route"), "path", "other")
+            metrics.count(route, answer.status_code, time.perf_counter() - began)
         return answer
 
     def found(key: str, request: Request) -> Picture:
@@ -124,7 +137,7 @@ def create_app(
     async def decoded(image: UploadFile) -> Any:
         # by its content, as files of strangers are; its name is not asked for
         file = Embedded(await image.read(), "image")
-        return await work.run(lambda: read_picture(file, work.models, MOST_PIXELS))
+        return await work.run_small(lambda: read_picture(file, work.models, limits.most_pixels))
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
@@ -149,17 +162,60 @@ def create_app(
         """Say that the server is alive, and how many requests wait; it answers while it works."""
         return {"status": "ok", "version": __version__, "pending": work.pending}
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return Response(server_page(), media_type="text/html")
+    @app.get("/ready", response_model=None)
+    async def ready() -> Response | dict[str, Any]:
+        """Say whether new requests should be sent here: 503 where the server is about to end."""
+        return {"status": "ready"} if is_ready() else _busy("draining; ask another server")
 
-    @app.get("/static/{name}", include_in_schema=False)
-    async def static(name: str) -> Response:
-        known = {file.name: file for file in STATIC.iterdir()}
-        kind = next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
-        if name not in known or kind is None:
-            raise HTTPException(404, "no such file")
-        return Response(known[name].read_bytes(), media_type=kind)
+    if metrics is not None:
+        metrics.watch(pending=lambda: work.pending, pictures=lambda: held.memory)
+        work.on_batch = metrics.count_batch
+
+        @app.get("/metrics", response_class=PlainTextResponse)
+        async def show_metrics() -> Response:
+            """Counters and timings, as Prometheus reads them."""
+            return Response(metrics.text(), media_type=metrics.media_type)
+
+    if page:
+
+        @app.get("/", include_in_schema=False)
+        async def show_page(request: Request) -> Response:
+            if "token" in request.query_params:  # it is a cookie now: no address need show it
+                return RedirectResponse("/", 303)
+            return Response(server_page(), media_type="text/html")
+
+        @app.get("/static/{name}", include_in_schema=False)
+        async def static(name: str) -> Response:
+            known = {file.name: file for file in STATIC.iterdir()}
+            kind = next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
+            if name not in known or kind is None:
+                raise HTTPException(404, "no such file")
+            return Response(known[name].read_bytes(), media_type=kind)
+
+    @app.get("/api/models")
+    async def list_models() -> list[dict[str, Any]]:
+        """The models: their classes, colours and what their images hold."""
+        return [
+            {
+                "name": name,
+                "context": model.config.context,
+                "classes": list(model.classes),
+                "palette": model.config.palette or default_palette(len(model.classes)),
+                "bands": model.config.in_channels,
+                "dtype": model.config.dtype,
+            }
+            for name, model in work.models.items()
+        ]
+
+    @app.post("/api/labels", response_class=Response)
+    async def label(image: Annotated[UploadFile, File()], model: str | None = None) -> Response:
+        """Segment an image and keep nothing: multipart field `image` -> labels as a palette PNG."""
+        name = work.named(model)
+        async with work.slot():
+            pixels = await decoded(image)
+            found = await work.batched(work.label, (name, pixels))
+            png = await work.run_small(lambda: as_png(found))
+        return Response(png, media_type="image/png")
 
     @app.get("/api/images")
     async def list_images(request: Request) -> list[dict[str, Any]]:
@@ -173,7 +229,7 @@ def create_app(
     ) -> dict[str, Any]:
         """Segment a picture: multipart field `image`, JPEG, PNG, WebP, TIFF, BMP (bands: .npy)."""
         async with work.slot():
-            pixels = await decoded(image)
+            pixels = shrink(await decoded(image), work.models)
             owner = request.cookies.get(SESSION) or PROGRAM
             name = one_line(image.filename or "picture").rpartition("/")[2][-80:]
             picture = Picture(name, pixels, owner)
@@ -252,8 +308,8 @@ def _problem(status: int, text: str) -> JSONResponse:
     return JSONResponse({"error": one_line(text)}, status)
 
 
-def _busy() -> JSONResponse:
-    answer = _problem(503, "busy; try again")
+def _busy(text: str = "busy; try again") -> JSONResponse:
+    answer = _problem(503, text)
     answer.headers["Retry-After"] = str(RETRY)
     return answer
 

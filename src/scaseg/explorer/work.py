@@ -57,6 +57,8 @@ class Work:
         self._batch = usual_batch_size(batch_size, next(iter(models.values())).device.type)
         threads = max(1, usable_cores() // workers)
         self._threads = ThreadPoolExecutor(workers, THREADS, torch.set_num_threads, (threads,))
+        # decoding and encoding go on while the networks compute
+        self._small = ThreadPoolExecutor(usable_cores(), f"{THREADS}_small")
         self._waiting: dict[Any, deque[tuple[Any, Future[Any]]]] = defaultdict(deque)
         self._features: OrderedDict[tuple[str, str], ref[Picture]] = OrderedDict()
         self._lock = Lock()
@@ -78,6 +80,10 @@ class Work:
         """Run a function."""
         return await asyncio.wrap_future(self._threads.submit(function))
 
+    async def run_small(self, function: Callable[[], _Result]) -> _Result:
+        """Run a function that takes no network, beside those that do."""
+        return await asyncio.wrap_future(self._small.submit(function))
+
     async def batched(
         self, function: Callable[[list[_Item]], Iterable[_Result]], item: _Item
     ) -> _Result:
@@ -89,7 +95,8 @@ class Work:
 
     def close(self) -> bool:
         """Drop what waits; return whether something is being computed still."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._threads, self._small):
+            pool.shutdown(wait=False, cancel_futures=True)
         own = [thread for thread in enumerate_threads() if thread.name.startswith(THREADS)]
         for thread in own:
             thread.join(0.2)
