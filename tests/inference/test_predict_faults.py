@@ -87,6 +87,7 @@ def test_a_photograph_that_cannot_fit_is_told_of_windows(
     photos, model, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("scaseg.system.available_memory", lambda device: 1000)
+    monkeypatch.setattr("scaseg.inference.pipeline.ALWAYS_FREE", 0)
     said = refused(capsys, photos / "one.jpg", model=model, out=tmp_path / "out")
     assert "41 x 30 pixels take about" in said
     assert "use --window 512" in said

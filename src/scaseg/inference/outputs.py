@@ -27,7 +27,14 @@ import numpy as np
 from scaseg.errors import UserError
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.sources import InputFile
-from scaseg.io.atomic import LEFTOVER, take_place, temporary_beside, whole_file, write_json
+from scaseg.io.atomic import (
+    LEFTOVER,
+    sync_folder,
+    take_place,
+    temporary_beside,
+    whole_file,
+    write_json,
+)
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.ownership import MARK, RECORD, check_replaceable
 
@@ -177,7 +184,12 @@ class Outputs:
             write_json(self.path(file.name, AREAS), record)
         if self.confidence:
             found.save_confidence(self.path(file.name, CONFIDENCE))
-        found.save(self.path(file.name, LABELS))
+        found.save(self.path(file.name, LABELS), durable=None)
+
+    def finish(self) -> None:
+        """Bring the names of all results to the disk."""
+        for folder in self._prepared:
+            sync_folder(folder)
 
 
 class Provenance:

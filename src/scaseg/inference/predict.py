@@ -15,11 +15,18 @@ from torch import Tensor
 
 from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
-from scaseg.inference.preprocessing import IMAGE_TYPES, ImageLike, as_array, as_tensor, input_size
+from scaseg.inference.preprocessing import (
+    IMAGE_TYPES,
+    MOST_PINNED,
+    ImageLike,
+    as_array,
+    as_tensor,
+    input_size,
+)
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, Upsampled, mean_rows, score_maps
 from scaseg.metrics import soften
-from scaseg.models.segmenter import Segmenter, evaluating
+from scaseg.models.segmenter import Segmenter, evaluating, not_finite
 from scaseg.plots.palette import default_palette
 from scaseg.system import Precision, autocast
 
@@ -115,28 +122,57 @@ def predict_stream(
     tta = tta or TestTimeAugmentation()
     check_confidence(min_confidence)
     device = model.device
+    is_cuda = device.type == "cuda"
     batch_size = usual_batch_size(batch_size, device.type)
     queue: list[_Queued] = []
     kept = (scores, confidence)
+    under_way: list[_UnderWay] = []
 
-    def compute(batch: list[_Queued]) -> list[tuple[Any, Segmentation]]:
-        tensors = [as_tensor(one.pixels, device) for one in batch]
+    def compute(batch: list[_Queued]) -> Iterator[tuple[Any, Segmentation]]:
+        # what is kept, written or smoothed at once is looked at before
+        at_once = not is_cuda or scores or open_scores or tta.crf
+        finite: list[Tensor] | None = None if at_once else []
         with evaluating(model), autocast(device.type, precision):
-            maps = score_maps(model, tensors, tta, batch_size=batch_size)
-            return [
+            tensors = [as_tensor(one.pixels, device) for one in batch]
+            maps = score_maps(model, tensors, tta, batch_size=batch_size, finite=finite)
+            found = [
                 (one.key, _segmentation(model, one, own, tta, kept, min_confidence, open_scores))
                 for one, own in zip(batch, maps, strict=True)
             ]
+        checks = _host_copy(torch.stack(finite)) if finite else None
+        event = torch.cuda.current_stream(device).record_event() if is_cuda else None
+        under_way.append(_UnderWay(found, checks, event))
+        # a GPU has its next batch before the host waits for the last one
+        return finished(1 if is_cuda else 0)
 
-    for key, pixels in images:
-        size = input_size(model, pixels.shape[0], pixels.shape[1], max(tta.scales))
-        queue.append(_Queued(key, pixels, size))
-        if batch_size == 1 or tta.needs_windows(size):
-            yield from compute([queue.pop()])
-        elif len(queue) >= 4 * batch_size:
+    def finished(left: int) -> Iterator[tuple[Any, Segmentation]]:
+        while len(under_way) > left:
+            batch = under_way.pop(0)
+            if batch.done is not None:
+                batch.done.synchronize()
+            if batch.finite is not None and not bool(batch.finite.all()):
+                raise not_finite(model, low_precision=precision != "32")
+            for key, segmentation in batch.found:
+                if is_cuda:  # not in pinned memory, of which there is little
+                    segmentation.labels = segmentation.labels.copy()
+                    if segmentation.confidence is not None:
+                        segmentation.confidence = segmentation.confidence.copy()
+                yield key, segmentation
+
+    try:
+        for key, pixels in images:
+            size = input_size(model, pixels.shape[0], pixels.shape[1], max(tta.scales))
+            queue.append(_Queued(key, pixels, size))
+            if batch_size == 1 or tta.needs_windows(size):
+                yield from compute([queue.pop()])
+            elif len(queue) >= 4 * batch_size:
+                yield from compute(_take_batch(queue, batch_size))
+        while queue:
             yield from compute(_take_batch(queue, batch_size))
-    while queue:
-        yield from compute(_take_batch(queue, batch_size))
+    except Exception:
+        yield from finished(0)  # what is computed already
+        raise
+    yield from finished(0)
 
 
 def usual_batch_size(batch_size: int | None, device: str) -> int:
@@ -160,6 +196,14 @@ class _Queued(NamedTuple):
     key: Any
     pixels: NDArray[Any]
     size: tuple[int, int]
+
+
+class _UnderWay(NamedTuple):
+    """A batch whose labels are on their way from the device, and whether its scores are finite."""
+
+    found: list[tuple[Any, Segmentation]]
+    finite: Tensor | None
+    done: torch.Event | None
 
 
 def _take_batch(queue: list[_Queued], batch_size: int) -> list[_Queued]:
@@ -191,13 +235,18 @@ def _segmentation(
     min_confidence: float | None,
     open_scores: OpenScores | None,
 ) -> Segmentation:
-    """keep: scores, confidence."""
+    """The labels of an image; on a GPU, they are on their way when this returns.
+
+    keep: scores, confidence.
+    """
     classes = model.config.classes
     height, width = image.pixels.shape[:2]
     is_short = len(classes) <= (256 if min_confidence is None else 255)
-    labels = np.empty((height, width), np.uint8 if is_short else np.uint16)
+    dtype = torch.uint8 if is_short else torch.uint16
+    pinned = model.device.type == "cuda" and height * width <= MOST_PINNED
+    labels = torch.empty((height, width), dtype=dtype, pin_memory=pinned)
     kept = np.empty((len(classes), height, width), np.float32) if keep[0] else None
-    confidence = np.empty((height, width), np.float32) if keep[1] else None
+    confidence = torch.empty((height, width), pin_memory=pinned) if keep[1] else None
     opened = open_scores(image.key, (height, width)) if open_scores else nullcontext()
     with opened as write:
         step = max(1, MOST_HELD // (len(classes) * width))
@@ -205,14 +254,23 @@ def _segmentation(
             found = soften(found, model.config.temperature)
             # not argmax, which takes seven times as long on a CPU
             sure, largest = found.max(0)
-            labels[rows] = largest.to(torch.uint8 if is_short else torch.int32).cpu().numpy()
             if min_confidence is not None:
-                labels[rows][(sure < min_confidence).cpu().numpy()] = np.iinfo(labels.dtype).max
+                largest = largest.masked_fill(sure < min_confidence, torch.iinfo(dtype).max)
+            labels[rows].copy_(largest.to(dtype), non_blocking=True)
             if confidence is not None:
-                confidence[rows] = sure.cpu().numpy()
+                confidence[rows].copy_(sure, non_blocking=True)
             if kept is not None:
                 kept[:, rows] = found.cpu().numpy()
             if write is not None:
                 write(found)
     palette = model.config.palette or default_palette(len(classes))
-    return Segmentation(labels, classes, palette, kept, picture(image.pixels), confidence)
+    shown, sure_of = picture(image.pixels), None if confidence is None else confidence.numpy()
+    return Segmentation(labels.numpy(), classes, palette, kept, shown, sure_of)
+
+
+def _host_copy(flags: Tensor) -> Tensor:
+    """Copy from a device without waiting for it."""
+    if flags.device.type != "cuda":
+        return flags
+    host = torch.empty(flags.shape, dtype=flags.dtype, pin_memory=True)
+    return host.copy_(flags, non_blocking=True)

@@ -23,6 +23,7 @@ from scaseg.models.segmenter import Segmenter
 
 # what `predict` takes for an image: a path, a PIL image, pixels (H, W, C) or (C, H, W)
 ImageLike = str | Path | Image.Image | NDArray[Any] | Tensor
+MOST_PINNED = 1 << 26  # bytes of an array that is copied while a GPU computes
 IMAGE_TYPES = (str, Path, Image.Image, np.ndarray, Tensor)
 
 
@@ -67,7 +68,10 @@ def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
     """(H, W, C) -> (C, H, W) on a device, a view of the array where it can be one."""
     if not pixels.flags.writeable or any(step < 0 for step in pixels.strides):
         pixels = pixels.copy()  # torch can hold neither
-    return torch.from_numpy(pixels).permute(2, 0, 1).to(device)
+    image = torch.from_numpy(pixels)
+    if device.type == "cuda" and image.numel() <= MOST_PINNED:  # else it waits for the GPU
+        image = image.pin_memory()
+    return image.permute(2, 0, 1).to(device, non_blocking=True)
 
 
 def _unfit(image: object, config: ModelConfig) -> UserError:
@@ -102,9 +106,10 @@ class Preprocessed:
         self.size = input_size(model, image.shape[-2], image.shape[-1], scale)
         self._model = model
 
-    def whole(self) -> Tensor:
-        """All of it: (1, C, h, w)."""
-        return self._flip(resize(self._pixels(), *self.size, antialias=True))
+    def whole(self, alike: Tensor | None = None) -> Tensor:
+        """All of it, (1, C, h, w), or of images of the same size (B, C, H, W)."""
+        images = self.image.unsqueeze(0) if alike is None else alike
+        return self._flip(resize(self._model.normalize(images), *self.size, antialias=True))
 
     def rows(self, rows: slice) -> Tensor:
         """Some rows of it, without ever holding the others: (1, C, rows, w)."""

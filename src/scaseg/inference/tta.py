@@ -104,13 +104,19 @@ def predict_scores(
 
 
 def score_maps(
-    model: Segmenter, images: list[Tensor], tta: TestTimeAugmentation, *, batch_size: int = 1
+    model: Segmenter,
+    images: list[Tensor],
+    tta: TestTimeAugmentation,
+    *,
+    batch_size: int = 1,
+    finite: list[Tensor] | None = None,
 ) -> list[list[Upsampled]]:
     """Score images, uint8 (C, H, W), once for each augmentation.
 
     Several go into one padded batch, and each gets what it would get alone. One that is larger than
     a window must come alone; its windows, batch_size at once, are computed when their rows are
-    asked for.
+    asked for. finite: gets whether scores are finite, for a caller who waits for the device later;
+    None: UserError where they are not.
     """
     maps: list[list[Upsampled]] = [[] for _ in images]
     for scale, flipped in product(tta.scales, (False, True)[: 1 + tta.flip]):
@@ -120,21 +126,30 @@ def score_maps(
             options = (window, overlap, tta.context_scope, batch_size)
             scores = [sliding_window_inference(model, resized[0], *options)]
         else:
-            scores = _one_pass(model, resized)
+            scores = _one_pass(model, resized, finite)
         for own, found, one in zip(maps, scores, resized, strict=True):
             own.append(Upsampled(found, one))
     return maps
 
 
-def _one_pass(model: Segmenter, images: list[Preprocessed]) -> list[RowStream]:
+def _one_pass(
+    model: Segmenter, images: list[Preprocessed], finite: list[Tensor] | None
+) -> list[RowStream]:
     sizes = [image.size for image in images]
-    height, width = (max(lengths) for lengths in zip(*sizes, strict=True))
-    batch = torch.cat(
-        [F.pad(one.whole(), (0, width - one.size[1], 0, height - one.size[0])) for one in images]
-    )
     padded = any(size != sizes[0] for size in sizes)
+    if all(one.image.shape == images[0].image.shape for one in images):
+        batch = images[0].whole(torch.stack([one.image for one in images]))
+    else:
+        height, width = (max(lengths) for lengths in zip(*sizes, strict=True))
+        edges = [(0, width - size[1], 0, height - size[0]) for size in sizes]
+        batch = torch.cat(
+            [F.pad(one.whole(), edge) for one, edge in zip(images, edges, strict=True)]
+        )
     scores, real = model.coarse(batch, torch.tensor(sizes, device=batch.device) if padded else None)
-    require_finite(model, scores)
+    if finite is None:
+        require_finite(model, scores)
+    else:
+        finite.append(torch.isfinite(scores).all())
     cells = [scores.shape[-2:]] * len(images)
     if real is not None:  # all numbers at once: each would make a GPU wait
         cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()

@@ -15,10 +15,13 @@ LEFTOVER = ".scaseg-"
 
 
 @contextmanager
-def whole_file(path: Path, *, durable: bool = True, previous: Path | None = None) -> Iterator[Path]:
+def whole_file(
+    path: Path, *, durable: bool | None = True, previous: Path | None = None
+) -> Iterator[Path]:
     """Give a temporary file beside `path` that takes its place when it is written.
 
-    durable: on the disk, not only in the system's memory; what can be made again need not be.
+    durable: on the disk, not only in the system's memory; what can be made again need not be. None:
+    its contents are, and the names in its folder will be (`sync_folder`), once for many files.
     previous: what the file that was there becomes.
     """
     temporary = temporary_beside(path)
@@ -53,10 +56,10 @@ def temporary_beside(path: Path) -> Path:
 
 
 def take_place(
-    temporary: Path, path: Path, *, durable: bool = True, previous: Path | None = None
+    temporary: Path, path: Path, *, durable: bool | None = True, previous: Path | None = None
 ) -> None:
     """Rename a finished file, once its contents are on the disk."""
-    if durable:
+    if durable is not False:
         with temporary.open("rb+") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
     if previous is not None and path.is_file():
@@ -67,9 +70,15 @@ def take_place(
             link = path
         os.replace(link, previous)
     os.replace(temporary, path)
-    if not durable or os.name == "nt":
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    if os.name == "nt":
         return
-    handle = os.open(path.parent, os.O_RDONLY)  # bring the names in the folder to the disk, too
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -146,10 +147,7 @@ class Segmenter(nn.Module):
                 raise UserError("images", f"{images.dtype}", f"give {fits}")
             if self.config.dtype == "uint8":
                 check_unit_range(images)
-        mean, std = (
-            torch.tensor(values, device=self.device)
-            for values in (self.config.mean, self.config.std)
-        )
+        mean, std = (_on_device(one, self.device) for one in (self.config.mean, self.config.std))
         return normalize(images.to(self.device), mean, std)
 
     @overload
@@ -255,27 +253,40 @@ class Segmenter(nn.Module):
                 raise UserError("sizes", problem, remedy)
 
 
+@lru_cache(maxsize=16)
+def _on_device(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Hold a few numbers on a device: to bring them there makes it wait."""
+    with torch.inference_mode(False):  # a caller may be in it, and the next one not
+        return torch.tensor(values, device=device)
+
+
 def require_finite(model: Segmenter, values: Tensor, what: str = "scores") -> Tensor:
     """Return values that a model computed; UserError names it where they are not finite.
 
     NaN has no largest class: every pixel of it would become the first one without a word.
     """
     if not torch.isfinite(values).all():
-        problem = f"its {what} of this image are not finite numbers"
-        remedy = "its weights are unfit, train it again"
-        if values.dtype == torch.float16 or torch.is_autocast_enabled(values.device.type):
-            remedy = "use --precision 32; if that does not help, its weights are unfit"
-        raise UserError(model.origin, problem, remedy)
+        low = values.dtype == torch.float16 or torch.is_autocast_enabled(values.device.type)
+        raise not_finite(model, what, low_precision=low)
     return values
+
+
+def not_finite(model: Segmenter, what: str = "scores", *, low_precision: bool) -> UserError:
+    """Return the error of a model that computes numbers that are not finite."""
+    remedy = "its weights are unfit, train it again"
+    if low_precision:
+        remedy = "use --precision 32; if that does not help, its weights are unfit"
+    return UserError(model.origin, f"its {what} of this image are not finite numbers", remedy)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode for a while; each of its modules gets its own mode back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in training:
+            module.training = True

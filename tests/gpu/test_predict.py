@@ -1,0 +1,62 @@
+"""On a GPU a batch is computed while the last one comes back: each image gets its own labels."""
+
+import numpy as np
+import pytest
+import torch
+
+import scaseg
+from scaseg.errors import UserError
+from scaseg.inference.predict import predict_stream
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+
+
+def photographs(count):
+    random = np.random.default_rng(0)
+    for key in range(count):
+        size = (40 + 8 * (key % 3), 56 + 8 * (key % 2))
+        coarse = random.integers(0, 256, (5, 7, 3), np.uint8)
+        rows, columns = (
+            np.arange(side) * part // side for side, part in zip(size, (5, 7), strict=True)
+        )
+        yield key, np.ascontiguousarray(coarse[rows][:, columns])
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return scaseg.create_model("mobilenet_v2", head="light", classes=5).eval().to("cuda")
+
+
+def test_a_stream_gives_what_single_images_give(model):
+    given = list(photographs(100))
+    found = dict(predict_stream(model, given, batch_size=4))
+    assert sorted(found) == list(range(100))
+    for key, pixels in given:
+        alone = model.predict(pixels, batch_size=1).labels
+        assert found[key].labels.shape == pixels.shape[:2]
+        assert (found[key].labels == alone).mean() > 0.99
+        assert not torch.from_numpy(found[key].labels).is_pinned()
+
+
+def test_what_is_computed_comes_before_the_fault_of_the_next(model):
+    def given():
+        yield from photographs(40)
+        raise UserError("41", "is torn", "")
+
+    results = predict_stream(model, given(), batch_size=4)
+    found = {next(results)[0] for _ in range(20)}  # of 40, of which 16 wait for others at most
+    assert len(found) == 20
+    with pytest.raises(UserError, match="41: is torn"):
+        list(results)
+
+
+def test_scores_that_are_no_numbers(model):
+    broken = scaseg.create_model("mobilenet_v2", head="light", classes=5).eval().to("cuda")
+    with torch.no_grad():
+        next(broken.head.parameters()).fill_(float("nan"))
+    with pytest.raises(UserError, match="its scores of this image are not finite"):
+        list(predict_stream(broken, photographs(9), batch_size=4))
