@@ -82,6 +82,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_the_workers(scenes):
     first = trained()
     assert torch.equal(first, trained(machine__workers=2))
     assert torch.equal(first, trained(data__cache="ram"))
+    assert torch.equal(first, trained(machine__activation_checkpointing="true"))
     assert not torch.equal(first, trained(training__seed=1))
 
 

@@ -251,6 +251,9 @@ class MachineConfig:
         None,
         "on a GPU, keep a neuron's channels side by side; null: where the backbone gains by it",
     )
+    activation_checkpointing: bool = setting(
+        False, "compute parts of the backbone twice instead of keeping them: larger images fit"
+    )
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256
     )

@@ -53,11 +53,14 @@ class PaddedBatchNorm2d(nn.BatchNorm2d):
         out, mean, variance, count = _BatchNorm.apply(x, real, self.weight, self.bias, self.eps)
         assert self.running_mean is not None
         assert self.running_var is not None
-        assert self.num_batches_tracked is not None
         with torch.no_grad():
-            self.num_batches_tracked.add_(1)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
             # momentum None: the mean over all batches, as in nn.BatchNorm2d
-            rate = self.momentum if self.momentum is not None else 1 / int(self.num_batches_tracked)
+            rate = self.momentum
+            if rate is None:
+                assert self.num_batches_tracked is not None
+                rate = 1 / int(self.num_batches_tracked)
             unbiased = variance * count / (count - 1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), rate)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), rate)

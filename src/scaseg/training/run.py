@@ -71,13 +71,8 @@ COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second"
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
 MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
-MOVABLE |= {
-    "machine.device",
-    "machine.precision",
-    "machine.channels_last",
-    "machine.workers",
-    "machine.augment",
-}
+MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
+MOVABLE |= {f"machine.{key}" for key in ("augment", "activation_checkpointing")}
 
 
 @dataclass(frozen=True)
@@ -296,6 +291,7 @@ def _train(
     module = SegmentationModule(
         model, training, class_weights=weights, frozen_norms=norms, notify=log
     )
+    model.backbone.checkpoints_activations = run.machine.activation_checkpointing
     plans = can_plan(run, augmented(data.train), device)
     if device == "cuda":
         used = module.use_gpu(choose_precision(run.machine.precision, device), run.machine)

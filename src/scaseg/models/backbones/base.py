@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
 from scaseg.config.run import SMALLEST_SIDE
@@ -38,6 +42,7 @@ class Backbone(nn.Module):
     usual_head: str = "compact"  # what `head: auto` means
     channels_last = True  # faster in this layout, on a GPU
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
+    checkpoints_activations = False  # see `run`
 
     def map_size(self, height: int, width: int, stride: int | None = None) -> tuple[int, int]:
         """Return (h, w) of the features of an image: here of convolutions that step and pad.
@@ -62,6 +67,38 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor, real: Tensor | None = None) -> Map:
         """Return the features alone (B, out_channels, h, w), and which neurons are real."""
         return self.pyramid(images, real)[-1]
+
+    def run(
+        self, part: Callable[[Tensor, Tensor | None], Map], x: Tensor, real: Tensor | None
+    ) -> Map:
+        """Apply a part of the network.
+
+        Where `checkpoints_activations`, only its input is kept for the backward pass, which
+        computes it once more.
+        """
+        if not (self.checkpoints_activations and torch.is_grad_enabled()):
+            return part(x, real)
+        found: Map = checkpoint(
+            part, x, real, use_reentrant=False, preserve_rng_state=False, context_fn=self._contexts
+        )
+        return found
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), self._frozen_statistics()
+
+    @contextmanager
+    def _frozen_statistics(self) -> Iterator[None]:
+        """Keep norms, within `with`, from counting a batch a second time."""
+        norms = [one for one in self.modules() if isinstance(one, nn.BatchNorm2d) and one.training]
+        counts = [norm.num_batches_tracked for norm in norms]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.momentum, norm.num_batches_tracked = 0.0, None
+        try:
+            yield
+        finally:
+            for norm, momentum, count in zip(norms, momenta, counts, strict=True):
+                norm.momentum, norm.num_batches_tracked = momentum, count
 
     @staticmethod
     def rename(state: State) -> State:

@@ -69,7 +69,7 @@ class MobileNetV2(Backbone):
         stem, *blocks = self.features
         x = keep_real(apply_layers(stem, images, real), real)
         for number, block in enumerate(blocks, start=1):
-            x, real = block(x, real)
+            x, real = self.run(block, x, real)
             if number in self._last_blocks:
                 maps.append((keep_real(x, real), real))
         return [*maps, (keep_real(x, real), real)]

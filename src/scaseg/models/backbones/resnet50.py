@@ -46,7 +46,7 @@ class ResNet50(Backbone):
         x = keep_real(x, real)
         for stage in range(1, len(STAGES) + 1):
             for block in self.get_submodule(f"layer{stage}").children():
-                x, real = block(x, real)
+                x, real = self.run(block, x, real)
             if stage == 1:
                 finer = keep_real(x, real), real
         return [finer, (keep_real(x, real), real)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from scaseg.models.backbones.base import Backbone, Level, Map
@@ -44,6 +46,10 @@ class Tiny(Backbone):
         for layer, (_, _, stride) in zip(self.features, LAYERS, strict=True):
             if stride == 2:
                 real = strided(real)
-            x = keep_real(apply_layers(layer, x, real), real)
+            x, real = self.run(partial(_apply, layer), x, real)
             maps.append((x, real))
         return [maps[2], maps[4]]
+
+
+def _apply(layer: nn.Module, x: Tensor, real: Tensor | None) -> Map:
+    return keep_real(apply_layers(layer, x, real), real), real

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -58,14 +60,17 @@ class Vgg16(Backbone):
         return height // stride, width // stride
 
     def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
+        layers = list(self.features)
+        *pools, last = (at for at, one in enumerate(layers) if isinstance(one, nn.MaxPool2d))
+        # parts that end with a pool keep little for the backward pass; not the last one, whose
+        # input, at 1/4, a head may read
+        cuts = [0, *(pool + 1 for pool in pools), last]
+        cuts += [at for at, one in enumerate(layers) if isinstance(one, nn.Identity)]
         x, finer = images, (images, real)
-        for layer in self.features:
-            if isinstance(layer, nn.MaxPool2d):
-                finer = x, real  # in the end what goes into the last pool, at 1/4
-                real = pooled(real)  # less: windows across the edge of an odd size are dropped
-            x = layer(x)
-            if isinstance(layer, nn.MaxPool2d | nn.ReLU):
-                x = keep_real(x, real)
+        for start, stop in pairwise([*cuts, len(layers)]):
+            if start == last:
+                finer = x, real
+            x, real = self.run(partial(_apply, layers[start:stop]), x, real)
         return [finer, (x, real)]
 
     @staticmethod
@@ -76,3 +81,13 @@ class Vgg16(Backbone):
             re.sub(fc7, "head.fc7.", re.sub(fc6, "head.fc6.", name)): tensor
             for name, tensor in state.items()
         }
+
+
+def _apply(layers: list[nn.Module], x: Tensor, real: Tensor | None) -> Map:
+    for layer in layers:
+        x = layer(x)
+        if isinstance(layer, nn.MaxPool2d):
+            real = pooled(real)  # less: windows across the edge of an odd size are dropped
+        if isinstance(layer, nn.MaxPool2d | nn.ReLU):
+            x = keep_real(x, real)
+    return x, real
