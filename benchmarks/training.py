@@ -1,13 +1,13 @@
 """Where the time of a training and of a prediction goes: loader, step, both; inside the network.
 
-    PYTHONPATH=src python3 benchmarks/training.py [PHOTOS] [--recipe own_folder] [--workers 8 16]
-        [--batches 40] [--skip-predict]
+    PYTHONPATH=src python3 benchmarks/training.py [PHOTOS] [--recipe own_folder] [--workers 8]
+        [--what loader step run predict] [--key training.batch_size=16] [--out timings.csv]
 
 PHOTOS: a folder with images/ and labels/; without one, photographs of noise at 240 x 320 are made.
-Each line is the best of several rounds, interleaved, in images/s: the loader alone, the step alone
-(padded as the recipe's crops are, and not padded) in each precision and layout, with frozen and
-learning norms and the fused optimizer, and both together with Lightning's loop. Then `predict`: the
-network alone, the whole, and the share of the time that is spent outside the network.
+All in images/s, the best of several rounds. loader: batches in host memory, augmented by loaders or
+planned for the device, decoded each time or from the cache. device: its part of the augmentation.
+step: one batch again and again, as it is and as if it were padded, in both layouts. run: `train`,
+its fastest epoch. predict: the network alone, the whole, and the share that is spent outside it.
 """
 
 from __future__ import annotations
@@ -27,43 +27,72 @@ from torch.utils.data import DataLoader
 
 import scaseg
 from scaseg.config.recipe import load_recipe
-from scaseg.config.run import MachineConfig, RunConfig
-from scaseg.data.loading import EpochBatchSampler, SamplerState, TrainingDataset
+from scaseg.config.run import RunConfig
+from scaseg.data.device_augmentation import augment, collate_planned
+from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, TrainingDataset
 from scaseg.data.sample import Batch, collate
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.inference.preprocessing import Preprocessed
+from scaseg.io.table import write_rows
 from scaseg.models.folding import fold_batch_norms
-from scaseg.system import PRECISIONS, autocast
+from scaseg.system import autocast, choose_precision
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-ROUNDS = 3
-BATCH = 8 if CUDA else 1  # of predict
+KINDS = ("loader", "step", "run", "predict")
+
+
+class Report:
+    """Lines of images/s, printed as they come."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.about = about
+        self.rows: list[dict[str, Any]] = []
+
+    def __call__(self, what: str, setting: str, value: float, unit: str = "images/s") -> None:
+        row = {"what": what, "setting": setting, "value": round(value, 3), "unit": unit}
+        self.rows.append(self.about | row)
+        shown = f"{value:8.1f} {unit}" if unit == "images/s" else f"{value:8.1%} {unit}"
+        print(f"{what:8} {setting:44} {shown}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("photos", nargs="?")
     parser.add_argument("--recipe", default="own_folder")
-    parser.add_argument("--workers", type=int, nargs="+", default=[8])
-    parser.add_argument("--batches", type=int, default=40)
-    parser.add_argument("--skip-predict", action="store_true")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each round")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--what", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--key", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--model", help="of predict; default: outdoor")
+    parser.add_argument("--out")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        photos = Path(options.photos) if options.photos else make_photos(Path(folder) / "photos")
-        run = load_recipe(options.recipe, {"data.root": str(photos), "data.check": "quick"})
-        device = torch.cuda.get_device_name() if CUDA else "cpu"
-        print(f"{options.recipe}, {device}, torch {torch.__version__}, {photos}")
-        for workers in options.workers:
-            found = loader(run, workers, options.batches)
-            print(f"loader, {workers} processes: {found:8.1f} images/s")
-        steps(run, options.batches)
-        whole(options.recipe, run, max(options.workers), Path(folder))
-        if not options.skip_predict:
-            predict(photos, Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        photos = Path(options.photos) if options.photos else make_photos(place / "photos")
+        keys: dict[str, Any] = dict(one.split("=", 1) for one in options.key)
+        keys |= {"data.root": str(photos), "data.check": "quick", "data.val": None}
+        keys["model.backbone_weights"] = None
+        run = load_recipe(options.recipe, keys)
+        name = torch.cuda.get_device_name() if CUDA else "cpu"
+        about = {"recipe": options.recipe, "data": photos.name, "machine": name}
+        about |= {"torch": torch.__version__, "workers": options.workers}
+        print(" ".join(f"{key} {value}," for key, value in about.items()), *options.key)
+        report = Report(about)
+        if "loader" in options.what:
+            loaders(run, place, options, report)
+        if "step" in options.what:
+            steps(run, options, report)
+        if "run" in options.what:
+            runs(options.recipe, keys, place, options, report)
+        if "predict" in options.what:
+            predict(photos, place, options, report)
+        if options.out:
+            write_rows(Path(options.out), report.rows)
 
 
 def make_photos(root: Path, count: int = 160) -> Path:
@@ -80,10 +109,11 @@ def make_photos(root: Path, count: int = 160) -> Path:
     return root
 
 
-def batches(run: RunConfig, workers: int, count: int) -> Iterator[Batch]:
-    """As many batches as are wanted, from as many epochs as that takes."""
-    photographs = training_splits(replace(run.data, val=None))[0]
-    examples = TrainingDataset(photographs, build_transforms(run.augment), seed=0)
+def batches(run: RunConfig, workers: int, *, plans: bool, cache: Path | None) -> Iterator[Any]:
+    """Batches without end, epoch after epoch."""
+    photographs = training_splits(run.data)[0]
+    samples = photographs if cache is None else DiskCache(photographs, cache)
+    examples = TrainingDataset(samples, build_transforms(run.augment), seed=0, plans=plans)
     epoch = 0
     sampler = EpochBatchSampler(
         len(examples), run.training.batch_size, 0, lambda: SamplerState(epoch, 0, 1)
@@ -91,81 +121,82 @@ def batches(run: RunConfig, workers: int, count: int) -> Iterator[Batch]:
     source: DataLoader[Any] = DataLoader(
         examples,  # type: ignore[arg-type]
         batch_sampler=sampler,
-        collate_fn=collate,
+        collate_fn=collate_planned if plans else collate,
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=CUDA,
     )
-    while count:
-        for batch in source:
-            yield batch
-            count -= 1
-            if not count:
-                return
+    while True:
+        yield from source
         epoch += 1
 
 
-def loader(run: RunConfig, workers: int, count: int) -> float:
-    warm_up = 2 * workers  # processes start, and each has batches ready
-    found = 0.0
-    for _ in range(ROUNDS):
-        source = batches(run, workers, warm_up + count)
-        for _ in range(warm_up):
-            next(source, None)
-        began, images = time.perf_counter(), 0
-        for batch in source:
-            images += len(batch.names)
-        found = max(found, images / (time.perf_counter() - began))
-    return found
+def rate(make: Callable[[], int], seconds: float, rounds: int, warm_up: int = 3) -> float:
+    """Images per second of what makes some images at each call."""
+    for _ in range(warm_up):
+        make()
+    best = 0.0
+    for _ in range(rounds):
+        finish()
+        began = time.perf_counter()
+        images = make()
+        while time.perf_counter() - began < seconds:
+            images += make()
+        finish()
+        best = max(best, images / (time.perf_counter() - began))
+    return best
 
 
-def steps(run: RunConfig, count: int) -> None:
-    """One batch as the loader gives it, and one cut to whole images, again and again."""
-    padded = next(batches(run, 0, 1)) if CUDA else _small(next(batches(run, 0, 1)))
-    height, width = padded.images.shape[-2:]
-    plain = padded._replace(sizes=torch.tensor([[height, width]] * len(padded.names)))
-    count = count if CUDA else 2
-    ways: dict[str, Callable[[], float]] = {}
-    for precision in ("32", "bf16") if CUDA else ("32",):
-        for layout in (False, True):
-            for norms in ("frozen", "learning"):
-                step = stepper(run, precision, layout, norms == "frozen", fused=CUDA)
-                name = f"{precision:4} {'channels_last' if layout else 'contiguous':13} {norms:8}"
-                for kind, batch in (("padded", padded), ("not padded", plain)):
-                    ways[f"{name} {kind}"] = lambda s=step, b=batch: rate(s, b, count)  # type: ignore[misc]
-    unfused = stepper(run, "bf16" if CUDA else "32", False, True, fused=False)
-    ways["contiguous frozen, optimizer not fused"] = lambda: rate(unfused, plain, count)
-    best = dict.fromkeys(ways, 0.0)
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            best[name] = max(best[name], way())
-    for name, found in best.items():
-        print(f"step, {name:45} {found:8.1f} images/s")
+def loaders(run: RunConfig, folder: Path, options: argparse.Namespace, report: Report) -> None:
+    workers, size = options.workers, run.training.batch_size
+    for plans, cache in ((False, None), (True, None), (True, folder / "cache")):
+        source = batches(run, workers, plans=plans, cache=cache)
+        kind = f"{'for the device' if plans else 'augmented'}, {'cached' if cache else 'decoded'}"
+        # until the cache is filled, and every process has batches ready
+        warm_up = 2 * workers + (0 if cache is None else len(training_splits(run.data)[0]) // size)
+        make = lambda source=source: len(next(source).names)  # noqa: E731
+        report("loader", kind, rate(make, options.seconds, options.rounds, warm_up))
+        source.close()
+    planned = next(batches(run, 0, plans=True, cache=None))
+    found = rate(lambda: len(augment(planned, DEVICE).names), 0.5, options.rounds)
+    report("device", "augmentation", found)
 
 
-def stepper(
-    run: RunConfig, precision: str, layout: bool, frozen: bool, *, fused: bool
-) -> Callable[[Batch], None]:
+def steps(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
+    batch = next(batches(run, 0, plans=False, cache=None))
+    batch = batch if CUDA else _small(batch)
+    height, width = batch.images.shape[-2:]
+    alike = torch.tensor([[height, width]] * len(batch.names))
+    padded = alike.clone()
+    padded[1::2] -= 16
+    precision = choose_precision("auto", DEVICE)
+    for layout in (False, True):
+        step = stepper(run, precision, layout)
+        name = f"{precision} {'channels_last' if layout else 'contiguous'}"
+        for kind, sizes in (("", alike), (" padded", padded)):
+            found = batch._replace(sizes=sizes)
+            make = lambda step=step, found=found: step(found)  # noqa: E731
+            report("step", f"{name}{kind}", rate(make, options.seconds, options.rounds))
+
+
+def stepper(run: RunConfig, precision: str, layout: bool) -> Callable[[Batch], int]:
     """What a training does with a batch, without Lightning around it."""
+    network = run.model
     model = scaseg.create_model(
-        run.model.backbone,
-        run.model.context,
-        run.model.head,
+        network.backbone,
+        network.context,
+        "compact" if network.head == "auto" else network.head,
         classes=8,
-        **run.model.context_options,
+        **network.context_options,
     )
-    config = run.training
-    if not fused:
-        options = {**config.optimizer_options, "fused": False}
-        config = replace(config, optimizer_options=options)
-    module = SegmentationModule(model, config, frozen_norms=frozen).to(DEVICE)
-    module.use_gpu("32", MachineConfig(channels_last=layout))
+    module = SegmentationModule(model, run.training, frozen_norms=True).to(DEVICE)
+    module.use_gpu("32", replace(run.machine, channels_last=layout))
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
 
-    def step(batch: Batch) -> None:
+    def step(batch: Batch) -> int:
         batch = module.transfer_batch_to_device(batch, torch.device(DEVICE), 0)
         with autocast(DEVICE, precision):
             loss = module.batch_loss(batch)
@@ -173,76 +204,69 @@ def stepper(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        return len(batch.names)
 
     return step
 
 
-def rate(step: Callable[[Batch], None], batch: Batch, count: int) -> float:
-    for _ in range(3 if CUDA else 1):
-        step(batch)
-    finish()
-    began = time.perf_counter()
-    for _ in range(count):
-        step(batch)
-    finish()
-    return count * len(batch.names) / (time.perf_counter() - began)
-
-
-def whole(recipe: str, run: RunConfig, workers: int, folder: Path) -> None:
-    """The run itself: what metrics.csv says of its second epoch and later."""
-    overrides: dict[str, Any] = {"training.epochs": 3}
-    overrides |= {"machine.workers": workers, "data.root": run.data.root, "data.check": "quick"}
-    overrides |= {"data.val": None}
+def runs(
+    recipe: str, keys: dict[str, Any], folder: Path, options: argparse.Namespace, report: Report
+) -> None:
+    """The run itself: what metrics.csv says of its fastest epoch."""
+    keys = keys | {"machine.workers": options.workers, "machine.precision": "auto"}
+    keys["training.epochs"] = 4 if CUDA else 1
     if not CUDA:
-        overrides |= {"data.limit": 8, "training.epochs": 1, "augment.crop": "[96, 96]"}
-    for precision in ("auto", "32") if CUDA else ("32",):
-        result = train(
-            recipe,
-            folder / f"run {precision}",
-            overrides={**overrides, "machine.precision": precision},
-            log=print,
-            quiet=True,
-        )
-        speeds = [float(row["images_per_second"]) for row in result.rows]
-        print(f"both, {precision}, {workers} processes: {max(speeds):8.1f} images/s")
+        keys |= {"data.limit": 8, "augment.crop": "[96, 96]"}
+    for place in ("loader", "device") if CUDA else ("loader",):
+        more = {"machine.augment": place}
+        result = train(recipe, folder / place, overrides=keys | more, log=print, quiet=True)
+        best = max(float(row["images_per_second"]) for row in result.rows)
+        report("run", f"augmented by the {place}", best)
 
 
 @torch.no_grad()
-def predict(photos: Path, folder: Path) -> None:
-    """The built-in model over all photographs, and its network alone over the same tensors."""
-    paths = sorted((photos / "images").iterdir())[: 400 if CUDA else 12]
-    for precision in PRECISIONS if CUDA else ("32",):
-        model = scaseg.load_model("outdoor")
+def predict(photos: Path, folder: Path, options: argparse.Namespace, report: Report) -> None:
+    """A model over all photographs, and its network alone over the same tensors."""
+    paths = sorted((photos / "images").iterdir())[: 700 if CUDA else 12]
+    batch_size = 8 if CUDA else 1  # as predict's
+    name = options.model or "outdoor"
+    if options.model is not None and not Path(options.model).exists():
+        backbone, head = options.model.split(",")
+        model = scaseg.create_model(backbone, "sca", head, classes=8)
+        name = str(folder / "model")
+        model.save_pretrained(name)
+    for precision in ("32", "bf16") if CUDA else ("32",):
+        model = scaseg.load_model(name)
         if not CUDA:  # as predict does
             fold_batch_norms(model)
-        model.to(DEVICE)
-        images = [torch.from_numpy(np.array(Image.open(path).convert("RGB"))) for path in paths]
-        seen = [Preprocessed(model, one.permute(2, 0, 1).to(DEVICE)).whole() for one in images]
+        model.eval().to(DEVICE)
+        by_size: dict[torch.Size, list[torch.Tensor]] = {}
+        for path in paths:
+            image = torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
+            one = Preprocessed(model, image.to(DEVICE)).whole()
+            by_size.setdefault(one.shape, []).append(one)
 
-        def network(seen: Any = seen, model: Any = model, precision: str = precision) -> None:
-            by_size: dict[torch.Size, list[torch.Tensor]] = {}
-            for one in seen:
-                by_size.setdefault(one.shape, []).append(one)
+        def network(by_size: Any = by_size, model: Any = model, precision: str = precision) -> int:
             with autocast(DEVICE, precision):
                 for alike in by_size.values():
-                    for first in range(0, len(alike), BATCH):
-                        model.coarse(torch.cat(alike[first : first + BATCH]))
+                    for first in range(0, len(alike), batch_size):
+                        model.coarse(torch.cat(alike[first : first + batch_size]))
             finish()
+            return len(paths)
 
-        def command(precision: Any = precision) -> None:
+        def command(precision: Any = precision) -> int:
             with tempfile.TemporaryDirectory(dir=folder) as out:
-                scaseg.predict_folder(None, paths, out, device=DEVICE, precision=precision)
+                scaseg.predict_folder(name, paths, out, device=DEVICE, precision=precision)
+            return len(paths)
 
-        best = {"network": 1e9, "predict": 1e9}
-        for _ in range(ROUNDS + 1):
-            for name, way in (("network", network), ("predict", command)):
-                began = time.perf_counter()
-                way()
-                best[name] = min(best[name], time.perf_counter() - began)
-        for name, seconds in best.items():
-            print(f"{name}, {precision:4} {len(paths) / seconds:8.1f} images/s")
-        outside = 1 - best["network"] / best["predict"]
-        print(f"share of predict outside the network, {precision}: {outside:.0%}")
+        best = {"network": 0.0, "predict": 0.0}
+        for _ in range(options.rounds + 1):  # in turn; the first is the warm-up
+            for kind, way in (("network", network), ("predict", command)):
+                best[kind] = max(best[kind], rate(way, 0, 1, warm_up=0))
+        for kind, found in best.items():
+            report(kind, f"{options.model or 'outdoor'}, {precision}", found)
+        outside = 1 - best["predict"] / best["network"]
+        report("predict", f"outside the network, {precision}", outside, "share")
 
 
 def _small(batch: Batch) -> Batch:
