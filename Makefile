@@ -12,7 +12,7 @@ setup: $(READY)
 # constraints.txt pins torch to a version with a CPU build: unconstrained, pip may fetch gigabytes
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,explorer,export,log,serve]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[data,dev,explorer,export,hf,log,serve]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]" \
 		|| echo "Ray could not be installed: its tests are skipped"
 	touch $(READY)

@@ -19,13 +19,23 @@ from scaseg.errors import UserError, one_line
 class Registry(Mapping[str, Any]):
     """A read-only mapping from names to objects, each given as "module:attribute"."""
 
-    def __init__(self, kind: str, homes: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: str, homes: Mapping[str, str], families: Mapping[str, str] | None = None
+    ) -> None:
+        """families: of names that cannot be listed, by what stands before their colon."""
         self.kind = kind
         self._homes = dict(homes)
+        self.families = dict(families or {})
 
     def __getitem__(self, name: str) -> Any:
-        module, _, attribute = self._homes[name].partition(":")
+        family, colon, rest = name.partition(":")
+        home = self.families[family] if colon and rest and family in self.families else None
+        module, _, attribute = (home or self._homes[name]).partition(":")
         return getattr(import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        family, _, rest = str(name).partition(":")
+        return name in self._homes or bool(rest and family in self.families)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._homes)
@@ -35,12 +45,16 @@ class Registry(Mapping[str, Any]):
 
     def choose(self, name: str) -> Any:
         """Return what `name` stands for; UserError lists the choices."""
-        if name in self._homes:
+        if name in self:
             return self[name]
-        if ":" in name:
+        if ":" in name and not self.families:
             remedy = f"if you trust it, --with-context {name} or scaseg.add_context lets it in"
             raise UserError(self.kind, f"{name!r} is code outside of scaseg", remedy)
-        raise UserError.choice(self.kind, name, self)
+        raise UserError.choice(self.kind, name, self.choices())
+
+    def choices(self) -> list[str]:
+        """What can be chosen, for people."""
+        return [*self, *(f"{family}:NAME" for family in self.families)]
 
     def add(self, path: str) -> None:
         """Let in what an import path names, under that path, for this process."""
@@ -75,6 +89,10 @@ BACKBONES = Registry(
         "mobilenet_v2": "scaseg.models.backbones.mobilenet_v2:MobileNetV2",
         "resnet50": "scaseg.models.backbones.resnet50:ResNet50",
         "tiny": "scaseg.models.backbones.tiny:Tiny",
+    },
+    families={
+        "hf": "scaseg.models.backbones.hugging_face:HuggingFaceBackbone",
+        "timm": "scaseg.models.backbones.timm:TimmBackbone",
     },
 )
 CONTEXTS = Registry(
@@ -154,9 +172,10 @@ def require_taken(
 ) -> None:
     """Refuse options that other contexts (backbones) take, and none of those that are chosen."""
     for name in options:
-        takers = [part for part in parts if name in options_of(part, parts)]
+        known = dict.fromkeys([*parts, *(part for part in chosen if part in parts)])
+        takers = [part for part in known if name in options_of(part, parts)]
         # an unknown part or option is refused elsewhere, with what is known
-        if takers and set(chosen) <= parts.keys() - set(takers):
+        if takers and set(chosen) <= known.keys() - set(takers):
             problem = f"has no effect: {', '.join(chosen)} does not take it"
             raise UserError(f"{prefix}{name}", problem, f"it is for {', '.join(takers)}")
 
@@ -166,7 +185,7 @@ def taken_options(part: str, options: Mapping[str, Any], parts: Registry) -> dic
 
     One recipe serves several: its options concern some of them. UserError for what none knows.
     """
-    names = {one: options_of(one, parts) for one in parts}
+    names = {one: options_of(one, parts) for one in (*parts, part)}
     known = dict.fromkeys(one for own in names.values() for one in own if one != "classes")
     for one in options:
         if one not in known:

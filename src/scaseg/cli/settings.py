@@ -25,7 +25,7 @@ COMMON = {
     "seed": ("training.seed", "N", "of weights, order and augmentation (0)"),
     "lr": ("training.lr", "X", "base rate of the backbone (0.0002)"),
     "head_lr": ("training.head_lr", "X", "of context and head (10 x lr)"),
-    "backbone": ("model.backbone", "NAME", f"{', '.join(BACKBONES)} (mobilenet_v2)"),
+    "backbone": ("model.backbone", "NAME", f"{', '.join(BACKBONES.choices())} (mobilenet_v2)"),
     "backbone_weights": (
         *("model.backbone_weights", "WHAT"),
         "imagenet, a safetensors file, or a model: a run folder; null: random weights (outdoor)",

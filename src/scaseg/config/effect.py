@@ -65,6 +65,7 @@ def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
         yield "training.class_weight_range", "training.class_weights is none"
     if training.freeze_backbone:
         yield "training.batch_norm", "the backbone is frozen"
+        yield "training.layer_decay", "the backbone is frozen"
         if training.head_lr is not None:
             yield "training.lr", "the backbone is frozen, and training.head_lr is given"
     if training.optimizer.lower() not in WITH_MOMENTUM:

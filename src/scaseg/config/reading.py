@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 from scaseg.errors import UserError, nearest
+from scaseg.registry import Registry
 
 Config = TypeVar("Config")
 # what a value of a type may come as, where it is not the type itself
@@ -144,7 +145,9 @@ def read(kind: type[Config], plain: Any, path: str = "") -> Config:
         except (TypeError, ValueError, OverflowError):
             choices = choices_of(hint, facts)
             if choices and isinstance(value, str):
-                raise UserError.choice(where, str(value), choices) from None
+                listed = facts.get("choices")  # of a registry, with what it cannot list one by one
+                listed = listed.choices() if isinstance(listed, Registry) else choices
+                raise UserError.choice(where, str(value), listed) from None
             raise UserError(where, _shown(value), f"give {what_fits(hint, facts)}") from None
     return kind(**values)
 
@@ -187,7 +190,11 @@ def _convert(hint: Any, value: Any, facts: Mapping[str, Any]) -> Any:
         (kind,) = (kind for kind in arguments if kind is not type(None))
         return _convert(kind, value, facts)
     if choices := choices_of(hint, facts):
-        return choices[choices.index(str(value))]
+        if str(value) not in (
+            facts.get("choices") or choices
+        ):  # a registry knows more than it lists
+            raise ValueError
+        return str(value)
     if isinstance(value, Text) and hint is not str:
         value = _parse_list(value) if origin is tuple else parse(value)
     if hint is float and isinstance(value, str):

@@ -191,6 +191,12 @@ class TrainingConfig:
     class_weight_range: tuple[float, float] | None = setting(
         None, "clamp class weights to [low, high]", least=0
     )
+    layer_decay: float | None = setting(
+        None,
+        "rate of each layer of the backbone, in the next one's: 0.8; null: one rate for all",
+        least=0.01,
+        most=1,
+    )
     freeze_backbone: bool = setting(False, "train only context and head")
     calibrate: bool = setting(
         True, "scale a fresh head's first weights by what it sees of a few training images"

@@ -133,7 +133,11 @@ def input_size(model: Segmenter, height: int, width: int, scale: float = 1.0) ->
     """Return the size to which an image is resized for the network."""
     if model.config.fit is not None:
         height, width = fitted_size((height, width), model.config.fit)
-    return max(SMALLEST_SIDE, round(height * scale)), max(SMALLEST_SIDE, round(width * scale))
+    step = model.backbone.multiple
+    rows, columns = (
+        -(-max(SMALLEST_SIDE, round(side * scale)) // step) * step for side in (height, width)
+    )
+    return rows, columns
 
 
 def resize(x: Tensor, height: int, width: int, *, antialias: bool = False) -> Tensor:

@@ -90,10 +90,11 @@ def is_repository(name: str | Path) -> bool:
     return is_id and not os.path.lexists(name)
 
 
-def download(repository: str, *files: str, **options: Any) -> Path:
+def download(repository: str, *files: str, optional: tuple[str, ...] = (), **options: Any) -> Path:
     """Return the folder with these files of a repository, from the hub's cache or downloaded.
 
-    UserError where they cannot be had; offline is noticed at once. options: of
+    UserError where they cannot be had; offline is noticed at once. optional: fetched too where the
+    repository has them. options: of
     huggingface_hub.snapshot_download: revision, token, cache_dir, ...
     """
     from huggingface_hub import constants, snapshot_download
@@ -106,7 +107,8 @@ def download(repository: str, *files: str, **options: Any) -> Path:
                 return found
         if not options.get("local_files_only"):
             _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
-        return Path(snapshot_download(repository, allow_patterns=list(files), **options))
+        wanted = [*files, *optional]
+        return Path(snapshot_download(repository, allow_patterns=wanted, **options))
     except Exception as error:  # whatever its client and the network come up with
         problem = "not here, and cannot be downloaded from the Hugging Face hub"
         remedy = f"check its name, or fetch {' and '.join(files)} elsewhere and give the path"

@@ -38,8 +38,9 @@ def create_model(
 
     classes: their names, or how many there are. backbone_weights: None, "imagenet" (from the
     Hugging Face hub), a safetensors file in torchvision's or timm's names, or a model whose
-    backbone is taken: "outdoor", a run folder. backbone_options: of the backbone, such as
-    {"stride": 16} or {"stages": 4}. context_options go to the context: hidden, layers,
+    backbone is taken: "outdoor", a run folder. backbone: one of ours, hf:REPOSITORY (any backbone
+    of transformers) or timm:NAME. backbone_options: of the backbone, such as {"stride": 16},
+    {"stages": 4} or {"output_stride": 8}. context_options go to the context: hidden, layers,
     activation, pair_channels, ... of SelectiveContext
 
     >>> import torch
@@ -53,9 +54,11 @@ def create_model(
         if classes > MOST_CLASSES:
             raise UserError("classes", f"{classes}", f"label maps have room for {MOST_CLASSES}")
         classes = [f"class {index}" for index in range(classes)]
-    kind = BACKBONES.choose(backbone)
+    kind: type[Backbone] = BACKBONES.choose(backbone)
     require_taken(context_options, [context], "context_options.")
     require_taken(backbone_options or {}, [backbone], "backbone_options.", BACKBONES)
+    options = kind.complete(backbone.partition(":")[2], backbone_options or {})
+    facts = kind.facts(options)
     config = ModelConfig(
         classes=tuple(classes),
         backbone=backbone,
@@ -63,10 +66,10 @@ def create_model(
         head=head,
         in_channels=in_channels,
         context_options=dict(context_options),
-        backbone_options=dict(backbone_options or {}),
+        backbone_options=options,
         # for channels that are not red, green and blue nobody knows better
-        mean=kind.mean if in_channels == 3 else (0.5,) * in_channels,
-        std=kind.std if in_channels == 3 else (0.25,) * in_channels,
+        mean=facts.mean if in_channels == 3 else (0.5,) * in_channels,
+        std=facts.std if in_channels == 3 else (0.25,) * in_channels,
     )
     model = build_model(config)
     if backbone_weights is not None:
@@ -110,6 +113,10 @@ def read_model(folder: Path) -> Segmenter:
     config = read_config(folder)
     with located(folder / CONFIG):
         model = outline_model(config)
+        kept = set(model.state_dict())
+        if any(name not in kept for name, _ in model.named_buffers()):  # they are computed
+            with torch.random.fork_rng(devices=[]), _NoDraws():
+                model = _assemble(config)
     read_weights(model, folder)
     model.origin = str(folder)
     return model.eval()

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from scaseg.config.model import read_config
 from scaseg.errors import UserError, located
-from scaseg.io.model_folder import CONFIG, WEIGHTS, builtin_models, download, find_model
+from scaseg.io.model_folder import CONFIG, WEIGHTS, builtin_models, find_model
 from scaseg.io.tensors import DamagedError, read_shapes, read_tensors
-from scaseg.models.backbones.base import State
+from scaseg.models.backbones.base import Backbone, State
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 PART = "backbone."  # how the names of a saved model's backbone begin
 KEY = "backbone_weights"
+HUB = ("imagenet", "pretrained")  # both words: those of the hub
 
 
 def read_weights(model: nn.Module, folder: str | Path) -> None:
@@ -57,24 +58,24 @@ def read_weights(model: nn.Module, folder: str | Path) -> None:
 def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
     """Initialize a segmenter's backbone (and an fcn head's fc6 and fc7) from trained weights.
 
-    source: "imagenet" for the hub's, a safetensors file, or a model: a run folder, one by
-    save_pretrained, its file alone, the name of a built-in one; of those the backbone is taken.
-    Returns the names of the layers that were loaded, and logs them; everything that the backbone
-    has must be there.
+    source: "imagenet" or "pretrained" for the hub's, a safetensors file, or a model: a run folder,
+    one by save_pretrained, its file alone, the name of a built-in one; of those the backbone is
+    taken. Returns the names of the layers that were loaded, and logs them; everything that the
+    backbone has must be there.
     """
     name = model.config.backbone
     check_source(name, source)
+    kind: type[Backbone] = BACKBONES[name]
     with located(KEY):
-        if source == "imagenet":
-            path = download(BACKBONES[name].hub, WEIGHTS) / WEIGHTS
+        if source in HUB:
+            path = Path(kind.hub or "")
+            state = kind.fetch(name.partition(":")[2], model.config.backbone_options)
         else:
             path = Path(source) if os.path.isfile(source) else find_model(source) / WEIGHTS
-        state, _ = read_tensors(path, remedy="convert or fetch it again")
-        if any(key.startswith(PART) for key in state):  # a whole model of ours
-            state, in_head = _part(state, PART), {}
-        else:
-            state = BACKBONES[name].rename(state)
-            in_head = _part(state, "head.")
+            state, _ = read_tensors(path, remedy="convert or fetch it again")
+            is_model = any(key.startswith(PART) for key in state)  # a whole one of ours
+            state = _part(state, PART) if is_model else kind.rename(state)
+        in_head = _part(state, "head.")
         loaded = _fill(model.backbone, state, path, required=True)
         loaded += [f"head.{layer}" for layer in _fill(model.head, in_head, path, required=False)]
     _log.info("loaded from %s: %s", path, ", ".join(loaded))
@@ -83,16 +84,17 @@ def load_pretrained(model: Segmenter, source: str | Path) -> list[str]:
 
 def check_source(name: str, source: str | Path) -> None:
     """Refuse what cannot be weights of a backbone, in no time."""
-    if source == "imagenet" or os.path.isfile(source):  # not Path's own: a name may be too long
-        known = [other for other, kind in BACKBONES.items() if kind.hub is not None]
-        if name in known:
+    if source in HUB or os.path.isfile(source):  # not Path's own: a name may be too long
+        if BACKBONES[name].hub is not None and (source in HUB or ":" not in name):
             return
+        known = [other for other, kind in BACKBONES.items() if kind.hub is not None]
         with suppress(DamagedError):  # a whole model of ours will do: no backbone alone has PART
-            if source != "imagenet" and any(
-                key.startswith(PART) for key in read_shapes(Path(source))
-            ):
+            if source not in HUB and any(key.startswith(PART) for key in read_shapes(Path(source))):
                 return
         problem = f"{name} has no pretrained weights"
+        if ":" in name:
+            remedy = "give pretrained (of its repository), or a model of scaseg"
+            raise UserError(KEY, f"{source} is no model of scaseg", remedy)
         raise UserError(KEY, problem, f"give a model, or one of {', '.join(known)}")
     try:
         theirs = read_config(find_model(source)).backbone

@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from scaseg.data.sample import collate, normalize
 from scaseg.data.statistics import BandStatistics
 from scaseg.errors import UserError, WorkError, located
 from scaseg.losses import LOSSES
+from scaseg.models.backbones.base import Backbone
 from scaseg.models.build import build_model, outline_model
 from scaseg.models.heads import SegmentationHead
 from scaseg.models.pretrained import check_source, load_pretrained
@@ -53,6 +54,15 @@ CALIBRATION_IMAGES = 4
 SQUARES = 512
 
 
+def complete_backbone(run: RunConfig) -> RunConfig:
+    """Put what a foreign backbone says of itself into the run: it is resumed without the hub."""
+    name, options = run.model.backbone, run.model.backbone_options
+    with located("model", "."):
+        kind: type[Backbone] = BACKBONES.choose(name)
+        found = kind.complete(name.partition(":")[2], options)
+    return replace(run, model=replace(run.model, backbone_options=found))
+
+
 def check_run(run: RunConfig, *, is_fresh: bool = True) -> None:
     """Refuse what cannot be built before the data are checked, which may take minutes.
 
@@ -70,7 +80,8 @@ def check_run(run: RunConfig, *, is_fresh: bool = True) -> None:
 def _model_config(
     run: RunConfig, classes: tuple[str, ...], bands: BandStatistics | None = None, **more: Any
 ) -> ModelConfig:
-    backbone = BACKBONES.choose(run.model.backbone)
+    kind: type[Backbone] = BACKBONES.choose(run.model.backbone)
+    backbone = kind.facts(run.model.backbone_options)
     count = run.data.bands  # of which nothing is known before they are measured
     statistics: dict[str, Any] = {
         "mean": run.data.mean or (backbone.mean if count is None else (0.0,) * count),

@@ -86,7 +86,7 @@ class MetricsTable(Callback):
         self._progress(done, trainer.max_epochs * steps, lambda: self._note(trainer))
 
     def _note(self, trainer: Trainer) -> str:
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        rate = trainer.optimizers[0].param_groups[-2:][0]["lr"]
         speed = self._images * trainer.world_size / (time.perf_counter() - self._start)
         epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         return f"{epoch} loss {self._mean_loss(trainer):.3f} lr {rate:.1e} {speed:.1f} images/s"
@@ -106,7 +106,7 @@ class MetricsTable(Callback):
             "step": trainer.global_step,
             "loss": self._mean_loss(trainer),
             "val_loss": None,
-            "lr": rates[0] if len(rates) == 2 else 0.0,
+            "lr": rates[-2] if len(rates) > 1 else 0.0,
             "head_lr": rates[-1],
             **dict.fromkeys(("PPA", "CAA", "mIoU")),
             "seconds": round(time.perf_counter() - self._start, 3),

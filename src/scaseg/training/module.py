@@ -89,6 +89,8 @@ class SegmentationModule(LightningModule):
     def train(self, mode: bool = True) -> SegmentationModule:
         """Switch between training and evaluation mode; frozen norms stay in evaluation mode."""
         super().train(mode)
+        if self.config.freeze_backbone:
+            self.model.backbone.eval()  # no dropout, no layers left out at random
         if self.frozen_norms:
             for module in self.model.backbone.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -281,7 +283,13 @@ class SegmentationModule(LightningModule):
         head_lr = config.head_lr if config.head_lr is not None else 10 * config.lr
         new = [*self.model.context.parameters(), *self.model.head.parameters()]
         groups: list[dict[str, Any]] = [{"params": new, "lr": head_lr, "name": "head"}]
-        if not config.freeze_backbone:
+        if config.layer_decay is not None and not config.freeze_backbone:
+            layers = self.model.backbone.layers()
+            for depth, weights in enumerate(layers):
+                rate = config.lr * config.layer_decay ** (len(layers) - 1 - depth)
+                group = {"params": weights, "lr": rate, "name": f"backbone.{depth}"}
+                groups.insert(-1, group)
+        elif not config.freeze_backbone:
             old = list(self.model.backbone.parameters())
             groups.insert(0, {"params": old, "lr": config.lr, "name": "backbone"})
         optimizer = build_optimizer(config, groups, fused=self._fused)

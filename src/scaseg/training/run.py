@@ -36,7 +36,13 @@ from scaseg.models.segmenter import Segmenter
 from scaseg.plots.data_page import dataset_page
 from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.system import choose_precision
-from scaseg.training.build import build_loggers, build_network, calibrate_head, check_run
+from scaseg.training.build import (
+    build_loggers,
+    build_network,
+    calibrate_head,
+    check_run,
+    complete_backbone,
+)
 from scaseg.training.callbacks import EMA, BestCheckpoint, LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import StateFiles, has_state
 from scaseg.training.data import (
@@ -233,7 +239,7 @@ def _train(
     log: Log,
 ) -> Result:
     """Train in a folder that is locked, and free or of the run to resume."""
-    training = run.training
+    run, training = complete_backbone(run), run.training
     device = choose_accelerator(run.machine)
     checkpoint = resume / LAST if resume is not None and has_state(resume / LAST) else None
     check_run(run, is_fresh=checkpoint is None)

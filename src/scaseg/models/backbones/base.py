@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
 from scaseg.config.run import SMALLEST_SIDE
+from scaseg.errors import UserError
+from scaseg.io.model_folder import WEIGHTS, download
+from scaseg.io.tensors import read_tensors
 
 State = dict[str, Tensor]
 # features (B, C, h, w), and which neurons are real and no padding (B, h, w); None: all
@@ -25,6 +29,14 @@ class Level(NamedTuple):
     stride: int
 
 
+class Facts(NamedTuple):
+    """What must be known of a backbone before it is built."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    usual_head: str
+
+
 class Backbone(nn.Module):
     """Base class: images (B, in_channels, H, W) -> features (B, out_channels, h, w).
 
@@ -35,6 +47,7 @@ class Backbone(nn.Module):
     out_channels: int
     stride: int = SMALLEST_SIDE  # pixels between neurons
     least_side: int = SMALLEST_SIDE  # of an image
+    multiple: int = 1  # images are enlarged to a multiple of it, before they are predicted
     finer: tuple[Level, ...] = ()  # maps before the features, finest first, that a head may read
     offset: float = 0.0  # the pixel in the middle of what neuron 0 sees
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
@@ -43,6 +56,8 @@ class Backbone(nn.Module):
     channels_last = True  # faster in this layout, on a GPU
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
     checkpoints_activations = False  # see `run`
+    # how names of weights number the layers, or stages and their blocks: "layer3.5.conv1.weight"
+    numbering: ClassVar[str] = r"(?:\w+\.)*?[a-z_]*(\d+)\.(?:(?:(?!down)[a-z_]+\.)?(\d+)\.)?"
 
     def map_size(self, height: int, width: int, stride: int | None = None) -> tuple[int, int]:
         """Return (h, w) of the features of an image: here of convolutions that step and pad.
@@ -99,6 +114,45 @@ class Backbone(nn.Module):
         finally:
             for norm, momentum, count in zip(norms, momenta, counts, strict=True):
                 norm.momentum, norm.num_batches_tracked = momentum, count
+
+    @classmethod
+    def complete(cls, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options with all that is needed to build it again, wherever that may be.
+
+        name: what follows hf: or timm: in the name of a foreign one.
+        """
+        return dict(options)
+
+    @classmethod
+    def facts(cls, options: Mapping[str, Any]) -> Facts:
+        """What its options, completed, say of it."""
+        return Facts(cls.mean, cls.std, cls.usual_head)
+
+    @classmethod
+    def fetch(cls, name: str, options: Mapping[str, Any]) -> State:
+        """Return its pretrained weights from the Hugging Face hub, in our names."""
+        if cls.hub is None:
+            raise UserError("", f"{cls.__name__} has no pretrained weights", "give null")
+        path = download(cls.hub, WEIGHTS) / WEIGHTS
+        return cls.rename(read_tensors(path, remedy="fetch it again")[0])
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Its weights, layer by layer from the image on, for rates that fall towards it."""
+        groups: dict[tuple[int, ...], list[nn.Parameter]] = {}
+        place: tuple[int, ...] = (-1,)  # of weights before the first number: the stem's
+        for name, weight in self.named_parameters():
+            if found := re.match(self.numbering, name.removeprefix("network.")):
+                place = tuple(int(number) for number in found.groups() if number is not None)
+            elif groups:  # a last norm belongs to the last layer
+                place = max(groups)
+            groups.setdefault(place, []).append(weight)
+        blocks = sorted(place for place in groups if len(place) == 2)
+        for place in [one for one in groups if len(one) == 1 and one[0] >= 0 and blocks]:
+            # what belongs to a whole stage goes with its first block, or with the last before it
+            own = next((block for block in blocks if block[0] == place[0]), None)
+            before = [block for block in blocks if block[0] < place[0]]
+            groups[own or (before or blocks)[-1]] += groups.pop(place)
+        return [groups[place] for place in sorted(groups)]
 
     @staticmethod
     def rename(state: State) -> State:

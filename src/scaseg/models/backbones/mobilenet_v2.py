@@ -38,6 +38,7 @@ class MobileNetV2(Backbone):
 
     channels_last = False  # not measured: most of its convolutions are depthwise
     hub = "timm/mobilenetv2_100.ra_in1k"
+    numbering = r"features\.(\d+)"
 
     def __init__(self, in_channels: int = 3, *, stride: int = 8, stages: int = 7) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ class Tiny(Backbone):
     out_channels = 64
     finer = (Level(48, 4),)
     usual_head = "pointwise"
+    numbering = r"features\.(\d+)"
 
     def __init__(self, in_channels: int = 3) -> None:
         super().__init__()
