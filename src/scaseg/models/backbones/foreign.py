@@ -58,13 +58,14 @@ class ForeignBackbone(Backbone):
             self.offset = (self.stride - 1) / 2
 
     @property
-    def checkpoints_activations(self) -> bool:  # type: ignore[override]
+    def checkpoints_activations(self) -> bool:
         """Whether its layers are computed once more in the backward pass, instead of kept."""
         return self._checkpoints
 
     @checkpoints_activations.setter
     def checkpoints_activations(self, wanted: bool) -> None:
-        self._checkpoints, network = wanted, self.network
+        self._checkpoints = wanted
+        network: Any = self.network
         if not wanted:
             return
         if getattr(network, "supports_gradient_checkpointing", False):  # of transformers
