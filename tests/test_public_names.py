@@ -21,6 +21,7 @@ def test_the_list():
         "train",
         "evaluate",
         "explain",
+        "export_model",
         "predict",
         "predict_folder",
         "compare",

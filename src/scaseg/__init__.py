@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scaseg.errors import UserError as UserError
     from scaseg.errors import WorkError as WorkError
     from scaseg.explanation.maps import explain as explain
+    from scaseg.export.export import export_model as export_model
     from scaseg.inference.predict import predict as predict
     from scaseg.inference.predict_folder import predict_folder as predict_folder
     from scaseg.inference.segmentation import Segmentation as Segmentation
@@ -51,6 +52,7 @@ _HOME = {
     "create_model": "scaseg.models.build",
     "evaluate": "scaseg.training.evaluation",
     "explain": "scaseg.explanation.maps",
+    "export_model": "scaseg.export.export",
     "load_model": "scaseg.models.build",
     "predict": "scaseg.inference.predict",
     "predict_folder": "scaseg.inference.predict_folder",
@@ -58,8 +60,8 @@ _HOME = {
     "train": "scaseg.training.run",
 }
 _SUBPACKAGES = (
-    *("comparison", "config", "data", "errors", "explanation", "inference", "io", "losses"),
-    *("metrics", "models", "nn", "ops", "plots", "training"),
+    *("comparison", "config", "data", "errors", "explanation", "export", "inference", "io"),
+    *("losses", "metrics", "models", "nn", "ops", "plots", "training"),
 )
 
 __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
@@ -79,6 +81,7 @@ __all__ = [  # noqa: RUF022  (the block first: it is what most people come for)
     "predict",
     "predict_folder",
     "explain",
+    "export_model",
     "compare",
     "UserError",
     "WorkError",

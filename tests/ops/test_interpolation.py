@@ -107,3 +107,19 @@ def test_a_broken_promise_is_harmless_where_it_cannot_be_seen():
     score = torch.tensor([[[4.0, 5.0, 1e9]]], dtype=torch.float64)
     basis = interval.basis(score)
     torch.testing.assert_close(basis[..., 1:, :], basis[..., :1, :].expand(1, 1, 2, -1))
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "softplus"])
+@pytest.mark.parametrize("outlier", [False, True])
+def test_a_float32_basis(activation, outlier, monkeypatch):
+    """Where there is no float64 (exported graphs, MPS) the linear form keeps its digits."""
+    values, target, source = torch.randn(2, 700, 8), *(10 * torch.rand(2, 2, 700) - 5)
+    if outlier:
+        source = source.sub(5).clamp(min=-5)
+        source[:, 3] = 5
+    options = {"activation": activation, "score_bound": 5.0}
+    wide = (values.double(), target.double(), source.double())
+    exact = selective_context(*wide, backend="dense", **options)
+    monkeypatch.setattr("scaseg.ops.smooth.wide_dtype", lambda tensor: tensor.dtype)
+    found = selective_context(values, target, source, backend="linear", **options)
+    assert (found - exact).abs().max() < 1e-6 * values.abs().max()

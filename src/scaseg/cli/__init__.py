@@ -16,8 +16,8 @@ from scaseg.version import __version__
 
 # each a module here, in the order of the help
 COMMANDS = (
-    *("demo", "train", "evaluate", "predict", "explain", "explore", "serve", "compare", "contexts"),
-    *("data", "recipes", "bench"),
+    *("demo", "train", "evaluate", "predict", "explain", "explore", "serve", "export", "compare"),
+    *("contexts", "data", "recipes", "bench"),
 )
 
 

@@ -56,6 +56,7 @@ class Context(nn.Module, ABC):
     input_dependent = True  # the coefficients follow from the features
     neuron_selective = False  # neurons of one image may rank the sources in different orders
     reference = "?"  # where it comes from
+    not_exported = ""  # why no graph of it can leave the size of the map open
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, share_features: bool = False

@@ -162,7 +162,9 @@ def selective_context(
             raise UserError("backend", f"triton: {reason}", 'use "auto", "linear" or "dense"')
     if backend == "auto":
         device = values.device.type
-        backend = "dense" if targets * sources <= _limit(device) else "linear"
+        # the size of an example says nothing of those that an exported graph will meet
+        few = not torch.compiler.is_exporting() and targets * sources <= _limit(device)
+        backend = "dense" if few else "linear"
         # not while compiling: to spell a symbolic size out would pin it
         if not torch.compiler.is_compiling() and _log.isEnabledFor(logging.DEBUG):
             _log.debug("selective_context: %s: %s", *choose_backend(targets, sources, device))

@@ -71,5 +71,9 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:
-    """The dtype for the few numbers on which many others depend: float64 where there is one."""
-    return tensor.dtype if tensor.device.type == "mps" else torch.float64
+    """The dtype for the few numbers on which many others depend: float64 where there is one.
+
+    An exported graph may run where there is none (ONNX Runtime's WebGPU).
+    """
+    narrow = tensor.device.type == "mps" or torch.compiler.is_exporting()
+    return tensor.dtype if narrow else torch.float64

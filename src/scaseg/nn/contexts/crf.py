@@ -44,7 +44,7 @@ class MeanFieldClassifier(AuxiliaryClassifier):
         feature = neurons(self.feature(x))
         with torch.autocast(x.device.type, enabled=False):
             place = _places(*x.shape[-2:]).to(feature) / self.reach.exp().view(2, 1, 1)
-            near = place[0].expand(len(x), -1, -1)
+            near = place[0].expand(x.shape[0], -1, -1)
             kernels = (near, torch.cat([place[1].expand_as(near), feature], -1))
             weight = self.kernel_weight.to(unary.dtype)
             scores = unary

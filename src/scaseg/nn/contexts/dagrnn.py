@@ -34,6 +34,7 @@ class DagrnnContext(BranchContext):
     input_dependent = False
     neuron_selective = True
     reference = "Shuai et al. 2016, 2017 (DAG-RNN)"
+    not_exported = "its steps are as many as a map has diagonals"
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, branch_channels: int = 64

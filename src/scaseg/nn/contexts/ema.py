@@ -49,7 +49,7 @@ class EmaContext(FactoredContext):
 
     def fit(self, feature: Tensor, source_mask: Tensor | None, m_steps: int) -> Tensor:
         """Fit the bases to features (B, source, d) that count: (B, R, d), of length 1."""
-        bases = F.normalize(self.bases.to(feature.dtype), dim=-1).expand(len(feature), -1, -1)
+        bases = F.normalize(self.bases.to(feature.dtype), dim=-1).expand(feature.shape[0], -1, -1)
         for _ in range(m_steps):
             belongs = counted((feature @ bases.mT).softmax(-1), source_mask)
             bases = F.normalize(belongs.mT @ feature, dim=-1)

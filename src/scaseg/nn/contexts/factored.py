@@ -64,7 +64,7 @@ def softmax_over_sources(score: Tensor, source_mask: Tensor | None) -> Tensor:
 
 def real_map(x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
     """Which neurons of x are real, as far as the mask of the sources tells: (B, H, W), 0 or 1."""
-    real = x.new_ones(len(x), *x.shape[-2:], dtype=torch.promote_types(x.dtype, torch.float32))
+    real = x.new_ones(x.shape[0], *x.shape[-2:], dtype=torch.promote_types(x.dtype, torch.float32))
     if source is None and source_mask is not None:
         real = source_mask.to(real).unflatten(1, x.shape[-2:])
     return real

@@ -82,7 +82,7 @@ class HeadsContext(Context):
             score_bound=self.predictor.score_bound,
             backend=self.backend,
         )
-        return context.unflatten(0, (len(values), self.heads)).transpose(1, 2).flatten(2)
+        return context.unflatten(0, (values.shape[0], self.heads)).transpose(1, 2).flatten(2)
 
     def coefficient_rows(
         self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None

@@ -1,0 +1,70 @@
+"""scaseg export."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scaseg.cli.options import add_model, find, load, print_notes
+from scaseg.cli.parser import Parser
+from scaseg.errors import UserError, located
+from scaseg.io.model_folder import model_notes
+from scaseg.io.ownership import check_replaceable
+from scaseg.io.paths import check_file
+from scaseg.system import in_words
+
+FORMATS = ("onnx", "torch-export")
+
+
+def add_command(add: Callable[..., Parser]) -> None:
+    """Describe the command."""
+    parser = add(
+        "export",
+        help="a model as one file for ONNX Runtime, a browser, torch.export",
+        description="Write a model as one file that runs without scaseg: images (batch, C, height, "
+        "width), float32 and normalized, in; scores of the classes out; any batch and size. The "
+        "file is compared with the model on five sizes before it is written. Class names, palette, "
+        "normalization and the size at which the model sees are in its metadata. ONNX needs pip "
+        "install 'scaseg[export]'.",
+        epilog="example: scaseg export --model runs/first --out first.onnx; with --labels the file "
+        "takes photographs as they are and gives label maps, as scaseg predict does",
+    )
+    add_model(parser)
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="what to write")
+    kind = "what torch.onnx writes, or torch.export.save (%(default)s)"
+    parser.add_argument("--format", choices=FORMATS, default="onnx", help=kind)
+    flag: dict[str, Any] = {"action": "store_true"}
+    labels = (
+        "fold resizing, normalization and argmax in: images (batch, height, width, C) uint8 in, "
+        "labels (batch, height, width) out"
+    )
+    parser.add_argument("--labels", **flag, help=labels)
+    parser.add_argument("--overwrite", **flag, help="replace a file that is there")
+    parser.add_argument("--quiet", **flag, help="no summary")
+    parser.set_defaults(run=_export)
+
+
+def _export(options: argparse.Namespace) -> None:
+    if options.labels and options.format != "onnx":
+        raise UserError("--labels", f"not with {options.format}", "it goes with --format onnx")
+    check_file("--out", options.out, overwrite=options.overwrite)
+    with located("--out"):
+        check_replaceable(options.out)
+    folder = find("--model", options.model)  # before torch is imported
+
+    from scaseg.export.check import TOLERANCE
+    from scaseg.export.export import export_model
+
+    print_notes(model_notes(options.model, folder), quiet=options.quiet)
+    model = load("--model", folder, "cpu")
+    with located("--model"):
+        done = export_model(
+            model, options.out, format=options.format, labels=options.labels, overwrite=True
+        )
+    notes = [done.graph, "difference from the model, by batch x height x width:"]
+    notes += [f"  {one}" for one in done.comparisons]
+    notes.append(f"at most {done.difference:.1e}; {TOLERANCE:g} is allowed")
+    notes.append(f"wrote {options.out} ({in_words(options.out.stat().st_size)})")
+    print_notes(notes, quiet=options.quiet)
