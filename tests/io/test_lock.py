@@ -119,7 +119,7 @@ def test_a_lock_on_a_file_that_was_just_removed_is_no_lock(tmp_path, monkeypatch
     """The last holder may remove the file after the next one has opened it."""
     take, taken = module._take, []
 
-    def removed_first(file):
+    def removed_first(file, shared=False):
         if not taken:
             (tmp_path / LOCK).unlink()
         taken.append(file)

@@ -52,6 +52,9 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--time-limit", type=_seconds, metavar="SECONDS", help=about)
     about = "of finished runs: the final models, training states too, or rows alone (models)"
     option("--keep", choices=("models", "all", "nothing"), default="models", help=about)
+    about = "several machines, which share the folder of --out, run this command at once, and "
+    about += "divide the trainings; those of one that is gone are taken over after a minute"
+    option("--shared", action="store_true", help=about)
     parser.set_defaults(run=_compare, reads_keys=COMPARED)
 
 
@@ -88,6 +91,7 @@ def _compare(options: argparse.Namespace) -> None:
                 jobs=options.jobs,
                 time_limit=options.time_limit and options.time_limit - (time.monotonic() - began),
                 keep=options.keep,
+                shared=options.shared,
                 log=log,
                 progress=progress,
             )

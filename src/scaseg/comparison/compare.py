@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scaseg.comparison.claims import CLAIMS, Claims
 from scaseg.comparison.jobs import Job, make_jobs, parse_variant
 from scaseg.comparison.queue import Queue
 from scaseg.comparison.results import RESULTS, Results
@@ -65,6 +66,7 @@ def compare(
     jobs: int = 1,
     time_limit: float | None = None,
     keep: str = "models",
+    shared: bool = False,
     log: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> Comparison:
@@ -76,6 +78,7 @@ def compare(
     trainings in parallel, each in a process of its own.
     time_limit: seconds; nothing is started that would not end within, and what runs then is
     stopped, to be resumed by the next call. keep: "models", "all" or "nothing" of a finished job.
+    shared: other machines run the same comparison in the same folder, each job by one of them.
     progress: called with the finished epochs and their total.
     """
     started = time.monotonic()
@@ -97,9 +100,9 @@ def compare(
     if run.machine.devices * run.machine.nodes > 1:
         remedy = "use 1, and --jobs for more"
         raise UserError("--devices", "a comparison runs on one device", remedy)
-    with folder_lock(folder):
+    with folder_lock(folder, shared=shared):
         _check_folder(folder, run)
-        results = Results(folder)
+        results = Results(folder, shared=shared)
         splits = _check_splits(run, split, [*wanted, *results.rows])
         for job in wanted:
             results.adopt(job)  # a queue was killed before it could
@@ -107,7 +110,8 @@ def compare(
         waiting = [job for job in wanted if job not in results.rows]
         _try_out(run, waiting, results)
         if not (folder / RECIPE).is_file():
-            save_recipe(run, folder / RECIPE)
+            save_recipe(run, folder / RECIPE, exclusive=True)
+            _check_folder(folder, run)  # another machine may have been faster, with other settings
         for job in stale:
             model = load_model(job.run_folder(folder) / MODEL)
             results.rows[job] |= evaluate_model(model, job.configure(run), split)
@@ -120,8 +124,10 @@ def compare(
                 log(note)
             log(f"{len(waiting)} of {len(wanted)} trainings to do, {at_once} at once")
         deadline = None if time_limit is None else started + time_limit
-        queue = Queue(run, results, split, jobs, keep, deadline, log, progress)
+        claims = Claims(folder) if shared else None
+        queue = Queue(run, results, split, jobs, keep, deadline, log, progress, claims)
         queue.work(wanted)
+        results.refresh()
         rows = results.of(wanted)
         summaries = summarize(rows, contexts)
         if rows:
@@ -136,14 +142,17 @@ def compare(
                 },
             )
             save_figure(figure, folder / PICTURE)
-    return Comparison(summaries, list(queue.failed.values()), list(map(str, queue.waiting)))
+    # what failed here, or waited, may have been done by another machine
+    failed = [error for job, error in queue.failed.items() if job not in results.rows]
+    remaining = [str(job) for job in queue.waiting if job not in results.rows]
+    return Comparison(summaries, failed, remaining)
 
 
 def _check_folder(folder: Path, run: RunConfig) -> None:
     """Refuse a folder that holds another comparison, or something else."""
     names = {path.name for path in folder.iterdir()}
     if RECIPE not in names or names.isdisjoint({"runs", RESULTS}):  # a recipe alone: just begun
-        for name in sorted(names - {RECIPE, LOCK}):
+        for name in sorted(names - {RECIPE, LOCK, CLAIMS}):
             if not name.startswith(LEFTOVER):
                 problem = f"{folder} holds {name}, and no comparison"
                 raise UserError("--out", problem, "give another folder")

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from scaseg.comparison.claims import BEAT, Claims
 from scaseg.comparison.jobs import Job
 from scaseg.comparison.results import Results, epochs_done
 from scaseg.config.run import RunConfig
@@ -30,6 +31,7 @@ from scaseg.training.signals import Signals
 
 WORKER = "scaseg.comparison.worker"  # the module that a job's process runs
 POLL = 0.1  # seconds between checks
+LOOK = 2.0  # seconds between looks at what other machines do
 GRACE = 30.0  # seconds to save a state in, after SIGTERM
 Process = subprocess.Popen[bytes]
 
@@ -49,7 +51,9 @@ class Queue:
 
     run, split, keep: as `compare` has them. deadline: of time.monotonic(); nothing is started that
     would not end before, and what runs then is stopped. Afterwards `failed` holds the errors of
-    jobs that failed, and `waiting` the jobs that were not finished.
+    jobs that failed, and `waiting` the jobs that were not finished. claims: where other machines
+    take part; those that have nothing to do wait for the others, whose jobs they take over if need
+    be.
     """
 
     run: RunConfig
@@ -60,9 +64,12 @@ class Queue:
     deadline: float | None = None
     log: Callable[[str], None] = lambda line: None
     progress: Progress = lambda done, total: None
+    claims: Claims | None = None
     waiting: list[Job] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     failed: dict[Job, str] = field(default_factory=dict)
+    _next_look: float = 0.0
+    _next_beat: float = 0.0
 
     def work(self, jobs: Sequence[Job]) -> None:
         """Run what is not finished yet; child processes are ended whatever happens.
@@ -75,9 +82,12 @@ class Queue:
         signals = Signals()
         with ExitStack() as stack:
             stack.callback(signals.restore)
+            if self.claims is not None:
+                stack.callback(self.claims.close)
             stack.callback(self._stop)  # comes first
             signals.install()
-            while not signals.received and (self._fill() or self.running):
+            while not signals.received and (self._fill() or self.running or self._is_elsewhere()):
+                self._beat()
                 self._collect(len(jobs))
                 self._show_progress(jobs)
                 if self.deadline is not None and time.monotonic() >= self.deadline:
@@ -123,6 +133,12 @@ class Queue:
     def _fill(self) -> bool:
         """Start what there is room and time for; return whether anything was started."""
         begun = False
+        if self.claims is not None:
+            if len(self.running) >= self.parallel or time.monotonic() < self._next_look:
+                return False
+            self._next_look = time.monotonic() + LOOK
+            self.results.refresh()
+            self.waiting = [job for job in self.waiting if job not in self.results.rows]
         for job in list(self.waiting):
             if len(self.running) >= self.parallel:
                 break
@@ -131,10 +147,41 @@ class Queue:
                 left = self.deadline - now
                 if left <= 0 or (self._usual_seconds(job) or 0.0) * share > left:
                     continue
+            if not self._claim(job):
+                continue
             self.waiting.remove(job)
             self.running.append(Running(job, self.start(job), now, share))
             begun = True
         return begun
+
+    def _claim(self, job: Job) -> bool:
+        """Make sure that nobody else does a job, and that nobody has done it."""
+        if self.claims is None:
+            return True
+        if not self.claims.take(job):
+            return False
+        if self._adopt(job) or job in self.results.rows:  # its last owner just had, or was killed
+            self.waiting.remove(job)
+            self.claims.release(job)
+            return False
+        return True
+
+    def _is_elsewhere(self) -> bool:
+        """Whether other machines do what is left; where time is limited nobody waits for them."""
+        return self.claims is not None and self.deadline is None and bool(self.waiting)
+
+    def _beat(self) -> None:
+        """Keep this queue's claims; a job that was taken over is no longer its own."""
+        if self.claims is None or time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + BEAT
+        for one in [one for one in self.running if self.claims.is_lost(one.job)]:
+            _kill(one.process)
+            self.running.remove(one)
+            self.waiting.append(one.job)
+            self.claims.release(one.job)
+            self.log(f"{one.job}: taken over by another machine")
+        self.claims.beat()
 
     def _collect(self, total: int) -> None:
         """Take over what has ended, and log each: its row, or its error."""
@@ -144,6 +191,10 @@ class Queue:
             if not self._adopt(one.job):
                 self.failed[one.job] = self._error_of(one.job, one.process.returncode)
                 self.log(f"failed: {self.failed[one.job]}")
+            if self.claims is not None:
+                self.claims.release(one.job)
+                self._next_look = 0.0
+            if one.job in self.failed:
                 continue
             done = total - len(self.waiting) - len(self.running) - len(self.failed)
             score = float(self.results.rows[one.job]["mIoU"])

@@ -11,7 +11,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from scaseg.comparison.claims import CLAIMS
 from scaseg.comparison.jobs import Job
+from scaseg.io.lock import LOCK, waiting_lock
 from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows, write_rows
 from scaseg.training.checkpoint_io import has_state
@@ -21,14 +23,30 @@ RESULTS, RESULT = "results.csv", "result.json"
 
 
 class Results:
-    """The rows of a comparison by job, kept in its folder."""
+    """The rows of a comparison by job, kept in its folder; shared: others write there too."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.rows = {Job.of_row(row): row for row in read_rows(folder / RESULTS)}
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
+        self.folder, self.shared = folder, shared
+        self.rows: dict[Job, Row] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the rows that others have written since."""
+        there = {Job.of_row(row): row for row in read_rows(self.folder / RESULTS)}
+        self.rows = {**there, **self.rows}
 
     def write(self) -> None:
         """Write all rows; every row has every column."""
+        if not self.shared:
+            self._write()
+            return
+        lock = self.folder / CLAIMS / LOCK
+        lock.parent.mkdir(exist_ok=True)
+        with waiting_lock(lock):
+            self.refresh()
+            self._write()
+
+    def _write(self) -> None:
         first = ("variant", "seed", "fold")
         names = dict.fromkeys([*first, *(name for row in self.rows.values() for name in row)])
         if self.rows:
@@ -45,7 +63,9 @@ class Results:
             text = (job.run_folder(self.folder) / RESULT).read_text(encoding="utf-8")
             row: Row = json.loads(text)
         except (OSError, ValueError):
-            return False
+            if self.shared:  # another queue may have made a row of it
+                self.refresh()
+            return self.shared and job in self.rows
         if job in self.rows:
             return False
         self.rows[job] = row
@@ -67,7 +87,7 @@ class Results:
             shutil.rmtree(place / MODEL, ignore_errors=True)
             shutil.rmtree(place, ignore_errors=True)
         else:
-            (place / RESULT).unlink()
+            (place / RESULT).unlink(missing_ok=True)
 
 
 def is_resumable(place: Path) -> bool:

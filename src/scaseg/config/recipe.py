@@ -79,9 +79,9 @@ def find_recipe(recipe: str | Path) -> Path:
     return path
 
 
-def save_recipe(run: RunConfig, path: str | Path) -> None:
-    """Write a run so that `load_recipe` reads the same."""
-    write_text(Path(path), to_yaml(run))
+def save_recipe(run: RunConfig, path: str | Path, *, exclusive: bool = False) -> None:
+    """Write a run so that `load_recipe` reads the same; exclusive: unless there is one."""
+    write_text(Path(path), to_yaml(run), exclusive=exclusive)
 
 
 def to_yaml(run: RunConfig) -> str:

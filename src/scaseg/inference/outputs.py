@@ -27,14 +27,7 @@ import numpy as np
 from scaseg.errors import UserError
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.sources import InputFile
-from scaseg.io.atomic import (
-    LEFTOVER,
-    sync_folder,
-    take_place,
-    temporary_beside,
-    whole_file,
-    write_json,
-)
+from scaseg.io.atomic import LEFTOVER, sync_folder, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.ownership import MARK, RECORD, check_replaceable
 
@@ -231,7 +224,7 @@ class Provenance:
             if self._replacement is not None:
                 write_json(self.path, self._replacement)
             else:
-                self._create()
+                write_json(self.path, self.record, exclusive=True)
         except OSError:  # a full disk: no empty folder stays behind
             with suppress(OSError):  # another process writes there
                 for place in made:
@@ -245,21 +238,6 @@ class Provenance:
         """Record that no result of another model is left."""
         if self.begun and self._replacement is not None:
             write_json(self.path, self.record)
-
-    def _create(self) -> None:
-        """Write the record unless there is one, even if another process just wrote it."""
-        if self.path.exists():
-            return
-        temporary = temporary_beside(self.path)
-        write_json(temporary, self.record)
-        try:
-            os.link(temporary, self.path)
-        except FileExistsError:
-            pass
-        except OSError:  # a disk without links
-            take_place(temporary, self.path, durable=False)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _difference(self) -> str | None:
         """Say how the results in the folder differ from those of this run; None: not at all."""

@@ -16,33 +16,48 @@ LEFTOVER = ".scaseg-"
 
 @contextmanager
 def whole_file(
-    path: Path, *, durable: bool | None = True, previous: Path | None = None
+    path: Path,
+    *,
+    durable: bool | None = True,
+    previous: Path | None = None,
+    exclusive: bool = False,
 ) -> Iterator[Path]:
     """Give a temporary file beside `path` that takes its place when it is written.
 
     durable: on the disk, not only in the system's memory; what can be made again need not be. None:
     its contents are, and the names in its folder will be (`sync_folder`), once for many files.
-    previous: what the file that was there becomes.
+    previous: what the file that was there becomes. exclusive: one that is there stays, of however
+    many machines that write it at once the first one's.
     """
     temporary = temporary_beside(path)
     try:
         yield temporary
+        if exclusive:
+            try:
+                os.link(temporary, path)
+                return
+            except FileExistsError:
+                return
+            except OSError:  # a disk without links
+                if path.exists():
+                    return
         take_place(temporary, path, durable=durable, previous=previous)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+def write_text(path: Path, text: str, *, durable: bool = True, exclusive: bool = False) -> None:
     """Write a text file in UTF-8, whole."""
-    with whole_file(path, durable=durable) as temporary:
+    with whole_file(path, durable=durable, exclusive=exclusive) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
     """Write a JSON file, whole. Text is left readable, unless it has what UTF-8 cannot hold."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     is_unicode = text == text.encode(errors="ignore").decode()  # not so: a name of other bytes
-    write_text(path, (text if is_unicode else json.dumps(value, indent=2)) + "\n")
+    text = text if is_unicode else json.dumps(value, indent=2)
+    write_text(path, f"{text}\n", exclusive=exclusive)
 
 
 def temporary_beside(path: Path) -> Path:

@@ -21,10 +21,13 @@ _held: set[tuple[int, Path]] = set()
 
 
 @contextmanager
-def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
+def folder_lock(
+    folder: str | Path, option: str = "--out", *, shared: bool = False
+) -> Iterator[None]:
     """Hold a folder for this process alone; UserError where another one has it.
 
-    A folder that does not exist is made, and taken away again if it stays empty.
+    A folder that does not exist is made, and taken away again if it stays empty. shared: together
+    with others that share it, of which none may have it alone.
     """
     folder = Path(folder)
     key = (os.getpid(), folder.absolute())
@@ -34,7 +37,7 @@ def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
             raise _in_use(folder, f"{os.getpid()} on {platform.node()}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            file = _locked(folder)
+            file = _locked(folder, shared)
         except OSError as error:
             raise not_writable(folder, error) from error
     _held.add(key)
@@ -43,7 +46,8 @@ def folder_lock(folder: str | Path, option: str = "--out") -> Iterator[None]:
     finally:
         _held.discard(key)
         with suppress(OSError):  # Windows removes no open file; a lock that stays locks nothing
-            (folder / LOCK).unlink()
+            if not shared or _take(file):  # nobody else has it
+                (folder / LOCK).unlink()
         os.close(file)
         with suppress(OSError):  # something was written: it stays
             for path in made:
@@ -62,13 +66,15 @@ def waiting_lock(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _locked(folder: Path) -> int:
+def _locked(folder: Path, shared: bool) -> int:
     """Open and lock the file, and write into it who has it."""
-    path = folder / LOCK
+    path, end = folder / LOCK, time.monotonic() + (1.0 if shared else 0.0)
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if not _take(file):
+            while not (taken := _take(file, shared)) and time.monotonic() < end:
+                time.sleep(0.05)  # one of those that share it is just leaving
+            if not taken:
                 owner = os.read(file, 400).decode(errors="replace").strip()
                 raise _in_use(folder, owner or "unknown")
             # the last holder may have removed the file between our opening and our locking it
@@ -86,8 +92,10 @@ def _locked(folder: Path) -> int:
 if sys.platform == "win32":
     import msvcrt
 
-    def _take(file: int) -> bool:
+    def _take(file: int, shared: bool = False) -> bool:
         """Lock a byte far behind the text, which others must be able to read."""
+        if shared:  # there are no such locks
+            return True
         os.lseek(file, 1 << 20, os.SEEK_SET)
         try:
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
@@ -100,10 +108,10 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _take(file: int) -> bool:
+    def _take(file: int, shared: bool = False) -> bool:
         """Lock the file unless another process has; file systems that know no locks let all in."""
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
