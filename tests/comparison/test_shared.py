@@ -28,6 +28,7 @@ JOB = Job("sca:pair_channels=4", 0, 2)
 # as DRIVER, but it waits for nobody: "end" says how all of its queues ended
 SEVERAL = DRIVER.partition("for line in")[0] + (
     """
+import traceback
 from scaseg.comparison import claims
 starting.BEAT, starting.LOOK, claims.STALE = 0.2, 0.2, 5.0
 children = []
@@ -45,6 +46,8 @@ for line in sys.stdin:
             options = {"seeds": 2, "jobs": 2, "shared": True}
             found = module.compare(run, task["contexts"], out=task["out"], **options)
             os._exit(7 if found.failed or found.remaining else 0)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     children.append(child)
@@ -177,6 +180,22 @@ def test_a_queue_that_is_alone_stays_alone(tmp_path):
     assert not (tmp_path / "out").exists()
     with folder_lock(tmp_path / "out"):
         assert "is in use by process" in enter("shared").stderr
+
+
+def test_a_comparison_is_known_before_its_first_job_runs(tmp_path, monkeypatch):
+    """Others that come now, or the same command after a kill, must not take it for a stranger's."""
+    from scaseg.comparison.compare import _check_folder
+    from scaseg.config.recipe import load_recipe, save_recipe
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", killed)
+    run = load_recipe(None, {})
+    save_recipe(run, tmp_path / "recipe.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        queue.Queue(run, Results(tmp_path)).start(JOB)
+    _check_folder(tmp_path, run)
 
 
 def test_the_first_of_two_settings_is_the_folders(tmp_path):

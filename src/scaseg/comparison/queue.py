@@ -111,7 +111,9 @@ class Queue:
             "started": time.time(),
         }
         log = self._log_of(job)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        # first the folder by which others, and this one if it is killed now, know a comparison
+        job.run_folder(self.results.folder).parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(exist_ok=True)
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", WORKER],
@@ -209,7 +211,8 @@ class Queue:
         self.results.clean_up(job, self.keep)
         log = self._log_of(job)
         log.unlink(missing_ok=True)
-        if log.parent.is_dir() and not any(log.parent.iterdir()):
+        # where machines share it, another may be about to write there
+        if self.claims is None and log.parent.is_dir() and not any(log.parent.iterdir()):
             log.parent.rmdir()
         return True
 
