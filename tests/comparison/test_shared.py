@@ -194,7 +194,7 @@ def test_a_comparison_is_known_before_its_first_job_runs(tmp_path, monkeypatch):
     run = load_recipe(None, {})
     save_recipe(run, tmp_path / "recipe.yaml")
     with pytest.raises(KeyboardInterrupt):
-        queue.Queue(run, Results(tmp_path)).start(JOB)
+        queue.Queue(run, Results(tmp_path)).start(Job("sca", 0))
     _check_folder(tmp_path, run)
 
 
