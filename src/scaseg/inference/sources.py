@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
-from scaseg.data.datasets.hugging_face import LABEL_WORDS, cell_bytes, is_image_column
 from scaseg.data.decode.files import Embedded
 from scaseg.data.decode.table import Table, open_table
 from scaseg.data.decode.tar import TarShard, open_tar
@@ -119,12 +118,16 @@ def _photograph(address: str, row: int, most: int) -> Embedded:
     shard = _open(address)
     if isinstance(shard, Table):
         place = f"{shown(address)}: row {row}"
+        from scaseg.data.datasets.hugging_face import cell_bytes  # it brings torch
+
         return Embedded(cell_bytes(shard.value(row, _image_column(shard)), place), place)
     field = shard.image_field(row)
     return Embedded(shard.read(row, field, most), f"{shown(address)}: {shard.keys[row]}.{field}")
 
 
 def _image_column(table: Table) -> str:
+    from scaseg.data.datasets.hugging_face import LABEL_WORDS, is_image_column
+
     images = [name for name in table.columns if is_image_column(table, name)]
     images = [name for name in images if not any(word in name.lower() for word in LABEL_WORDS)]
     if len(images) != 1:
