@@ -282,7 +282,7 @@ def test_averaged_weights_whose_model_could_not_be_written(scenes, whole, tmp_pa
     """All epochs are done and saved; only RUN/model is missing."""
     run = settings(scenes, data__val="null")
     with monkeypatch.context() as patch:
-        patch.setattr("scaseg.training.run._finish", full_disk)
+        patch.setattr("scaseg.training.run.finish", full_disk)
         with pytest.raises(RuntimeError, match="no space left"):
             train(run, tmp_path / "run", quiet=True)
     resume_like(run, tmp_path / "run", whole(data__val="null"))
@@ -303,7 +303,7 @@ def test_a_run_that_had_stopped_early_stays_stopped(scenes, tmp_path, monkeypatc
     unbroken = train(run, tmp_path / "whole", quiet=True)
     assert len(unbroken.rows) == 2
     with monkeypatch.context() as patch:
-        patch.setattr("scaseg.training.run._finish", full_disk)
+        patch.setattr("scaseg.training.run.finish", full_disk)
         with pytest.raises(RuntimeError, match="no space left"):
             train(run, tmp_path / "run", quiet=True)
     resume_like(run, tmp_path / "run", (unbroken, tmp_path / "whole"))

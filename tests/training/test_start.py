@@ -102,7 +102,7 @@ def test_it_learns_and_a_resumed_run_ends_the_same(scenes, model, tmp_path, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:  # after the last epoch, before the model is written
-        patch.setattr(module, "_finish", stop)
+        patch.setattr(module, "finish", stop)
         with pytest.raises(KeyboardInterrupt):
             train(run, tmp_path / "cut", start_from=source, quiet=True)
     shutil.rmtree(source)

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EarlyStopping
 
 from scaseg.config.effect import require_effect
-from scaseg.config.model import read_config
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.augmentations import Mixture
@@ -26,15 +25,10 @@ from scaseg.data.transforms import Transform, build_mixtures, build_transforms
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import write_json, write_text
 from scaseg.io.lock import folder_lock
-from scaseg.io.model_folder import BEST, CONFIG, MODEL, RECIPE
-from scaseg.io.table import Row, read_rows
+from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
+from scaseg.io.table import read_rows
 from scaseg.losses import class_weights
-from scaseg.metrics import class_table
-from scaseg.models.build import load_model
-from scaseg.models.pretrained import read_weights
-from scaseg.models.segmenter import Segmenter
 from scaseg.plots.data_page import dataset_page
-from scaseg.plots.figures import curve_figure, save_figure
 from scaseg.system import choose_precision
 from scaseg.training.build import (
     build_loggers,
@@ -56,8 +50,8 @@ from scaseg.training.data import (
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.pictures import ValidationPictures
+from scaseg.training.result import COLUMNS, Result, finish, finished_result, is_finished
 from scaseg.training.run_folder import (
-    CURVE,
     DATA_PAGE,
     LAST,
     METRICS,
@@ -73,43 +67,11 @@ from scaseg.training.start import StartingPoint, adopt_architecture
 from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
 
 Log = Callable[[str], None]
-COLUMNS = ("epoch", "loss", "PPA", "CAA", "mIoU", "seconds", "images_per_second")  # at least
 # settings that may change when a run is resumed, perhaps on another machine
 # (not how many devices: the schedule counts their steps)
 MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
 MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
 MOVABLE |= {f"machine.{key}" for key in ("augment", "activation_checkpointing")}
-
-
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a run: the model, a row of metrics an epoch, and which epoch was best."""
-
-    model: Segmenter
-    rows: list[Row]
-    best_epoch: int | None  # None: there was no validation
-    folder: Path | None
-
-    def summary(self) -> str:
-        """Return the metrics of each class in the best epoch, and what to do next, as text."""
-        if self.folder is None:
-            return "one batch went through training and validation; nothing was written"
-        lines = [""]
-        if self.best_epoch:
-            rows = read_rows(self.folder / PER_CLASS)
-            best = [row for row in rows if int(row["epoch"]) == self.best_epoch]
-            shares = [[float(row[name]) / 100 for name in ("accuracy", "IoU")] for row in best]
-            lines += [class_table([row["class"] for row in best], *zip(*shares, strict=True)), ""]
-            row = next(row for row in self.rows if int(row["epoch"]) == self.best_epoch)
-            lines.append(
-                f"best epoch {self.best_epoch}: PPA/aAcc {float(row['PPA']):.1f}   "
-                f"CAA/mAcc {float(row['CAA']):.1f}   mIoU {float(row['mIoU']):.1f}"
-            )
-        root = self.model.config.trained_on().root
-        data = "" if root is None else f" --data {root}"
-        lines.append(f"model: {self.folder / MODEL}")
-        lines.append(f"next:  scaseg evaluate --model {self.folder}{data}")
-        return "\n".join(lines)
 
 
 def train(
@@ -247,9 +209,9 @@ def _train(
     if resume is not None:
         recorded = load_recipe(resume / RECIPE)
         before = recorded.training.epochs
-        if _is_finished(resume, training.epochs):
+        if is_finished(resume, training.epochs):
             log(f"{folder}: this run is finished")
-            return _finished(resume)
+            return finished_result(resume)
         read_rows(resume / METRICS, columns=COLUMNS)  # UserError where they are not ours
         read_rows(resume / PER_CLASS, columns=("epoch", "class", "accuracy", "IoU"))
         if checkpoint is None and (resume / MODEL / CONFIG).is_file():
@@ -374,7 +336,7 @@ def _train(
         log(f"stopped early: no better mIoU in {training.early_stop} validations")
     if folder is not None and trainer.is_global_zero:
         try:
-            _finish(model, run, folder, best, table.rows)
+            finish(model, run, folder, best, table.rows)
         except OSError as error:
             raise WorkError(f"writing {folder / MODEL}", str(error)) from error
     return Result(model.eval(), table.rows, best.epoch if best else None, folder)
@@ -389,14 +351,6 @@ def _schedule_note(module: SegmentationModule, before: int, done: int) -> str:
         f"{before} -> {config.epochs} epochs: the schedule goes on where a run of {config.epochs} "
         f"would be, lr {old:.1e} -> {new:.1e}"
     )
-
-
-def _is_finished(folder: Path, epochs: int) -> bool:
-    """Whether a run has its final model, for so many epochs."""
-    if not (folder / MODEL / CONFIG).is_file():
-        return False
-    recipe = read_config(folder / MODEL).training.get("recipe", {})
-    return bool(recipe.get("training", {}).get("epochs", epochs) == epochs)
 
 
 def _given(
@@ -414,33 +368,3 @@ def _given(
         return replace(run, data=config), None
     train, val, validation, config = open_own(data, val, config)
     return replace(run, data=config), (train, val, validation)
-
-
-def _finished(folder: Path) -> Result:
-    """The result of a run that is over, from its folder."""
-    model, rows = load_model(folder / MODEL), read_rows(folder / METRICS, columns=COLUMNS)
-    record = model.config.training.get("validation")
-    best = int(record["epoch"]) if record and any(row["mIoU"] for row in rows) else None
-    return Result(model, rows, best, folder)
-
-
-def _finish(
-    model: Segmenter, run: RunConfig, folder: Path, best: BestCheckpoint | None, rows: list[Row]
-) -> None:
-    """Write the final model: the best by validation, or the last where there was none."""
-    chosen: Row = rows[-1] if rows else {}
-    temperature = 1.0
-    if best is not None and best.epoch and (folder / BEST).is_dir():
-        read_weights(model, folder / BEST)
-        temperature = read_config(folder / BEST).temperature
-        chosen = next((row for row in rows if int(row["epoch"]) == best.epoch), chosen)
-    record = {
-        "recipe": asdict(run),
-        "validation": {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")},
-    }
-    if started_from := model.config.training.get("started_from"):
-        record["started_from"] = started_from
-    model.config = replace(model.config, training=record, temperature=temperature)
-    model.save_pretrained(folder / MODEL)
-    if rows:
-        save_figure(curve_figure(rows), folder / CURVE)
