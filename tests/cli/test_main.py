@@ -5,9 +5,12 @@ import sys
 import time
 
 import pytest
+import torch
 
 import scaseg
+from scaseg.bench.contenders import Setting, contexts
 from scaseg.cli import COMMANDS, build_parser, main
+from scaseg.registry import CONTEXTS
 
 
 def run(*arguments):
@@ -84,6 +87,20 @@ def test_bench_of_blocks_is_written(tmp_path, capsys):
     text = (tmp_path / "timings" / "block.md").read_text()
     assert text.count("| its 1x1 convolutions |") == 2
     assert (tmp_path / "timings" / "block.png").stat().st_size > 10_000
+
+
+def test_bench_of_all_contexts(capsys, monkeypatch):
+    """What is known to need more than there is is not tried: a CPU's process would be killed."""
+    setting = Setting(1, 8, 4, "fcn", "32", False, torch.device("cpu"))
+    assert [one.name for one in contexts(12, setting)] == list(CONTEXTS)
+    monkeypatch.setattr("scaseg.bench.contenders.CONTEXTS", ["average", "psa"])
+    monkeypatch.setattr("scaseg.bench.run.available_memory", lambda place: 4_000_000)
+    options = ["--sizes", "9,600", "--channels", "8", "--hidden", "4", "--repeats", "1"]
+    main(["bench", "--what", "contexts", *options, "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    measured = [(row["contender"], row["size"], row["both"] > 0) for row in rows]
+    assert measured[:3] == [("average", 9, True), ("psa", 9, True), ("average", 600, True)]
+    assert measured[3:] == [("psa", 600, False)]  # 600 x 600 coefficients
 
 
 def test_bench_leaves_out_what_took_too_long(capsys):

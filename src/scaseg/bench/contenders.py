@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from scaseg.bench.measure import Contender
 from scaseg.models.build import create_model
+from scaseg.nn.build import build_context
 from scaseg.nn.contexts.baselines import AverageContext
+from scaseg.nn.cost import count_cost
 from scaseg.nn.selective_context import SelectiveContext
 from scaseg.ops.dispatch import selective_context
 from scaseg.ops.kernels.support import unsupported
 from scaseg.ops.reference import activate, pair_scores, weighted_mean
+from scaseg.registry import CONTEXTS
 from scaseg.system import autocast
 
 REFERENCE_UP_TO = 1024  # the literal form holds n x n x 2K numbers
@@ -74,16 +77,18 @@ def operators(neurons: int, setting: Setting) -> Iterator[Contender]:
     yield contender("two 1x1 convolutions", _convolutions, values, *kernels)
 
 
-def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
-    """A context block on a map of n neurons."""
-    channels, hidden = setting.channels, setting.hidden
-    # the map is as square as n allows
+def map_size(neurons: int) -> tuple[int, int]:
+    """The height and width of a map of n neurons, as square as n allows."""
     height = next(side for side in range(math.isqrt(neurons), 0, -1) if neurons % side == 0)
-    x = setting.normal(setting.batch, channels, height, neurons // height)
+    return height, neurons // height
+
+
+def on_map(neurons: int, setting: Setting) -> Callable[[str, nn.Module], Contender]:
+    """What makes a contender of a block: both passes over one map of n neurons."""
+    x = setting.normal(setting.batch, setting.channels, *map_size(neurons))
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
 
-    def contender(name: str, block: Callable[[Tensor], Tensor]) -> Contender:
-        assert isinstance(block, nn.Module)
+    def contender(name: str, block: nn.Module) -> Contender:
         block.to(setting.device)
         leaves = [x, *block.parameters()]
         grad = torch.randn_like(x)
@@ -98,6 +103,27 @@ def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
 
         return Contender(name, forward, both)
 
+    return contender
+
+
+def contexts(neurons: int, setting: Setting) -> Iterator[Contender]:
+    """Every context of the registry on a map of n neurons."""
+    contender = on_map(neurons, setting)
+    for name in CONTEXTS:
+        options = {"hidden": setting.hidden}
+        block = build_context(name, setting.channels, classes=CLASSES, options=options)
+        made = contender(name, block)
+        if getattr(block, "order", "") == "n^2":  # known without computing it
+            size = map_size(neurons)
+            _, needed = count_cost(name, setting.channels, *size, classes=CLASSES)
+            made.needs = setting.batch * needed
+        yield made
+
+
+def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
+    """A context block on a map of n neurons."""
+    channels, hidden = setting.channels, setting.hidden
+    contender = on_map(neurons, setting)
     made: dict[str, Callable[[], nn.Module]] = {
         "sca": lambda: SelectiveContext(channels, hidden=hidden),
         "sca, exp": lambda: SelectiveContext(channels, hidden=hidden, activation="exp"),
@@ -110,7 +136,9 @@ def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
         if setting.compiled and name in ("sca", "non-local (SDPA)"):
             torch.compiler.reset()
             mode = "reduce-overhead" if setting.device.type == "cuda" else "default"
-            yield contender(f"{name}, compiled", torch.compile(make(), dynamic=False, mode=mode))
+            compiled = torch.compile(make(), dynamic=False, mode=mode)
+            assert isinstance(compiled, nn.Module)
+            yield contender(f"{name}, compiled", compiled)
 
 
 def steps(side: int, setting: Setting) -> Iterator[Contender]:

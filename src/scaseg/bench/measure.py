@@ -19,11 +19,15 @@ Work = Callable[[], object]
 
 @dataclass
 class Contender:
-    """What is measured: its forward pass alone, and with the backward pass."""
+    """What is measured: its forward pass alone, and with the backward pass.
+
+    needs: bytes that are known beforehand.
+    """
 
     name: str
     forward: Work
     both: Work
+    needs: int = 0
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from scaseg.bench.contenders import Setting, blocks, operators, steps
+from scaseg.bench.contenders import Setting, blocks, contexts, operators, steps
 from scaseg.bench.measure import Contender, Measurement, measure
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
@@ -24,6 +24,7 @@ from scaseg.system import autocast, available_memory, choose_device, in_words
 KINDS: dict[str, tuple[Callable[[int, Setting], Iterator[Contender]], str, str, str]] = {
     "operator": (operators, "linear", "n", "fwd + bwd"),
     "block": (blocks, "sca", "n", "fwd + bwd"),
+    "contexts": (contexts, "sca", "n", "fwd + bwd"),
     "step": (steps, "sca", "side", "step"),
 }
 
@@ -79,7 +80,10 @@ def run(
         for contender in make(size, setting):
             if any(row.contender == contender.name and row.both > limit for row in rows):
                 continue
+            free = available_memory(place)
             try:
+                if free is not None and contender.needs > free:  # a CPU's process would be killed
+                    raise torch.OutOfMemoryError
                 found.append(measure(contender, size, repeats, place))
             except torch.OutOfMemoryError:
                 nothing = math.nan

@@ -12,6 +12,8 @@ from scaseg.io.paths import check_folder
 from scaseg.registry import HEADS
 from scaseg.system import PRECISIONS
 
+SIZES = {"contexts": [784, 3136], "step": [448]}
+
 
 def add_command(add: Callable[..., Parser]) -> None:
     """Describe the command."""
@@ -19,17 +21,18 @@ def add_command(add: Callable[..., Parser]) -> None:
         "bench",
         help="time selective context against attention and convolutions, side by side",
         description="Time selective context against its alternatives, side by side in one run: "
-        "the operator on tensors, the block on a feature map, or a training step of the paper's "
-        "network.",
+        "the operator on tensors, the block or every context on a feature map, or a training step "
+        "of the paper's network.",
         epilog="example: scaseg bench --what block --sizes 3136,8192 --channels 256 --out timings",
     )
     option = parser.add_argument
     about = "operator: the literal reference, dense, linear, attention, two 1x1 convolutions; "
-    about += "block: sca, average, a non-local block, sca's own 1x1 convolutions; step: VGG16 with "
-    about += "each context (default: %(default)s)"
-    option("--what", choices=("operator", "block", "step"), default="operator", help=about)
+    about += "block: sca, average, a non-local block, sca's own 1x1 convolutions; contexts: all of "
+    about += "`scaseg contexts`; step: VGG16 with none, average, sca (default: %(default)s)"
+    kinds = ("operator", "block", "contexts", "step")
+    option("--what", choices=kinds, default="operator", metavar="KIND", help=about)
     about = "numbers of neurons, or sides of the images of a step, separated by commas (default: "
-    about += "1024,3136,8192; 448)"
+    about += "1024,3136,8192; contexts 784,3136; step 448)"
     option("--sizes", type=_sizes, metavar="N,N,...", help=about)
     about = "images in a batch (default: %(default)s)"
     option("--batch", type=positive, default=1, metavar="N", help=about)
@@ -40,7 +43,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--hidden", type=positive, metavar="K", help=about)
     about = f"head of the network of a step: {', '.join(HEADS)} (default: %(default)s)"
     option("--head", choices=tuple(HEADS), default="fcn", metavar="NAME", help=about)
-    about = "precision of block and step (default: %(default)s)"
+    about = "precision of block, contexts and step (default: %(default)s)"
     option("--precision", choices=tuple(PRECISIONS), default="32", help=about)
     option("--compiled", action="store_true", help="also block and step by torch.compile")
     about = "timed runs of each, of which the median is shown (default: %(default)s)"
@@ -61,7 +64,7 @@ def _bench(options: argparse.Namespace) -> None:
 
     run(
         options.what,
-        options.sizes or ([448] if options.what == "step" else [1024, 3136, 8192]),
+        options.sizes or SIZES.get(options.what, [1024, 3136, 8192]),
         batch=options.batch,
         channels=options.channels,
         hidden=options.hidden,

@@ -18,9 +18,10 @@ def save_timings(path: Path, rows: Sequence[Any], *, title: str, size_name: str)
     """
     figure = Figure(figsize=(9, 4), layout="constrained")
     times, memory = figure.subplots(1, 2)
-    for name in dict.fromkeys(row.contender for row in rows):
+    for index, name in enumerate(dict.fromkeys(row.contender for row in rows)):
         own = sorted((row for row in rows if row.contender == name), key=lambda row: row.size)
-        sizes, style = [row.size for row in own], "--" if "compiled" in name else "-"
+        again = ("-", ":", "-.")[index // 10 % 3]  # there are ten colors
+        sizes, style = [row.size for row in own], "--" if "compiled" in name else again
         times.plot(sizes, [1000 * row.both for row in own], style, marker="o", ms=3, label=name)
         known = [row for row in own if row.both_memory]
         mebibytes = [row.both_memory / 2**20 for row in known]
@@ -29,6 +30,6 @@ def save_timings(path: Path, rows: Sequence[Any], *, title: str, size_name: str)
         axes.set(xscale="log", yscale="log", xlabel=size_name, ylabel=label)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    times.legend(fontsize=7, frameon=False)
+    figure.legend(fontsize=7, frameon=False, loc="outside right upper")
     figure.suptitle(title, fontsize=9)
     save_figure(figure, path)
