@@ -69,7 +69,8 @@ class DenseCrf:
             raise UserError("crf", problem, "leave it out: it compares colors of photographs")
         size = image.shape[-2:]
         rows, columns = (torch.arange(length, device=image.device) for length in size)
-        place = torch.cartesian_prod(rows, columns).float()  # (n, 2)
+        # across, then down: a lattice has preferred directions, and the public code has these
+        place = torch.cartesian_prod(rows, columns).float().flip(1)  # (n, 2)
         colors = image.flatten(1).mT.float() / self.color
         kernels = (
             (self.near_weight, place / self.near),
