@@ -27,7 +27,7 @@ def test_a_copy_is_the_recipe(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own_foldr"], "NAME: 'own_foldr'; did you mean own_folder? give one of camvid, "),
+        (["own_foldr"], "NAME: 'own_foldr'; did you mean own_folder? give one of atlantis"),
         (["--copy", "x.yaml"], "--copy: no recipe named; give NAME --copy FILE"),
         (["own_folder", "--copy", "there"], "--copy: there is there already; give a new file"),
         (["own_folder", "--copy", "no/x"], "--copy: no/x: cannot be written (No such file"),

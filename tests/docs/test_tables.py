@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from scaseg.io.table import read_rows, write_rows
+from scaseg.registry import CONTEXTS
 from tests.docs.pages import PAGES, ROOT
 
 RESULTS = ROOT / "docs" / "results"
@@ -246,6 +247,26 @@ def test_a_doubled_row_is_refused(build, root):
     write_study(root, "camvid", rows)
     with pytest.raises(SystemExit, match="none, seed 0 has two rows; remove one"):
         build.main([], root)
+
+
+@pytest.mark.parametrize("count", [7, 16])
+def test_accuracy_over_cost_of_many_contexts(build, root, count):
+    """From eight contexts on, with the page that names the study; some without a memory."""
+    names = list(CONTEXTS)[:count]
+    rows = [
+        a_row(name, seed, "", 60 + place % 5 + 0.1 * seed)
+        | {"milliseconds": 5 + place, "mebibytes": "" if name == "dot" else 1000 + 50 * place}
+        for seed in range(3)
+        for place, name in enumerate(names)
+    ]
+    folder = write_study(root, "rivals/atlantis", rows)
+    page = root / "docs" / "page.md"
+    page.write_text("<!-- begin pictures rivals/atlantis -->\n<!-- end pictures -->\n")
+    build.main([], root)
+    assert differing(build, root) == []
+    is_drawn = count >= 8
+    assert (folder / "cost.png").is_file() == is_drawn
+    assert ("](results/rivals/atlantis/cost.png)" in page.read_text()) == is_drawn
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 7, 13])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
-from making.plots import write_axes, write_variants
+from making.plots import write_axes, write_costs, write_variants
 from making.studies import Study
 from scaseg.comparison.compare import PICTURE
 from scaseg.comparison.results import RESULTS
@@ -16,8 +16,10 @@ from scaseg.comparison.results import RESULTS
 AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
 ALT = {
     "axes.png": "mIoU over the values of an option, and differences to the default",
+    "cost.png": "mIoU over the time and the memory of training, a point for each context",
     "compare.png": "mIoU of every run, and every difference to the first context",
 }
+MANY = 8  # contexts from which on their cost is drawn too
 NOTE = "results.csv, SHA-256"
 
 
@@ -27,6 +29,8 @@ def pictures_of(study: Study) -> dict[str, Callable[[Path], None]]:
     axes = [option for option in AXES if len(study.along(option)) > 1]
     if axes:
         found["axes.png"] = lambda path: write_axes(study, axes, path)
+    if len({name.partition(":")[0] for name in study.names}) >= MANY:
+        found["cost.png"] = lambda path: write_costs(study, path)
     found[PICTURE] = lambda path: write_variants(study, path)
     return found
 

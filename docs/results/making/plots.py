@@ -114,6 +114,58 @@ def write_variants(study: Study, path: Path) -> None:
     save_figure(figure, path)
 
 
+def write_costs(study: Study, path: Path) -> None:
+    """Draw mIoU over the milliseconds of training an image, and over its memory."""
+    save_figure(costs_figure(study), path)
+
+
+def costs_figure(study: Study) -> Figure:
+    """A point for each variant, mean ± standard error; names at the right, by mIoU."""
+    figure = Figure(figsize=(9, 5), layout="constrained", dpi=120)
+    panels = figure.subplots(1, 2, sharey=True)
+    costs = {
+        "training, ms an image": [one.milliseconds for one in study.summaries],
+        "training, peak memory, MiB": [one.mebibytes for one in study.summaries],
+    }
+    bars = [_mean(study, one) for one in study.summaries]
+    reach = [[middle - low for middle, low, _ in bars], [high - middle for middle, _, high in bars]]
+    for axes, (title, values) in zip(panels, costs.items(), strict=True):
+        known = [place for place, value in enumerate(values) if value is not None]
+        for place in known:
+            one = [[reach[0][place]], [reach[1][place]]]
+            axes.errorbar(values[place], bars[place][0], yerr=one, fmt="o", color=BLUE, capsize=2)
+        axes.set_xlabel(title, fontsize=FONT)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.3)
+        _name_points(axes, {study.summaries[k].name: (values[k], bars[k][0]) for k in known})
+    panels[0].set_ylabel("mIoU, %", fontsize=FONT)
+    panels[0].set_title("mean ± standard error", fontsize=9, color=DARK, loc="left")
+    return figure
+
+
+def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write the names in a column beside the axes, a line from each to its point."""
+    low, high = axes.get_ylim()
+    ranked = sorted(points, key=lambda name: points[name][1])
+    gap = (high - low) / max(len(ranked), 18)
+    place = low - gap
+    heights = {}
+    for name in ranked:  # as near as there is room, from below
+        place = heights[name] = max(points[name][1], place + gap)
+    over = max(0.0, place - high)
+    for name in ranked:
+        axes.annotate(
+            name,
+            points[name],
+            (1.02, max(low, heights[name] - over)),
+            textcoords=axes.get_yaxis_transform(),
+            fontsize=7,
+            va="center",
+            color=DARK,
+            arrowprops={"arrowstyle": "-", "color": GRAY, "linewidth": 0.6},
+        )
+
+
 def _mean(study: Study, one: Summary) -> Bar:
     if study.adjusted is not None and one.name in study.adjusted["mIoU"]:
         return (study.adjusted["mIoU"][one.name].mean,) * 3  # folds differ, variants do not

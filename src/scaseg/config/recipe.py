@@ -58,7 +58,7 @@ def recipe_names() -> list[str]:
     """The recipes that come with the package.
 
     >>> recipe_names()[:2]
-    ['camvid', 'camvid_contexts']
+    ['atlantis_contexts', 'camvid']
     """
     return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 

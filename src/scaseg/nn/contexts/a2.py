@@ -19,7 +19,9 @@ class DoubleAttentionContext(FactoredContext):
     and widened again afterwards).
     """
 
-    reference = "Chen et al. 2018 (double attention)"
+    reference = (
+        "Chen, Kalantidis, Li, Yan and Feng, A^2-Nets: double attention networks, NeurIPS 2018"
+    )
 
     def __init__(
         self,

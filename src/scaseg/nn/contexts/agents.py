@@ -30,7 +30,9 @@ class AgentContext(FactoredContext):
     Han et al., "Agent attention: on the integration of softmax and linear attention", 2024.
     """
 
-    reference = "Han et al. 2024 (agent attention)"
+    reference = (
+        "Han et al., Agent attention: on the integration of softmax and linear attention, ECCV 2024"
+    )
 
     def __init__(
         self,

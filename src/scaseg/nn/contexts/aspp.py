@@ -31,7 +31,10 @@ class AsppContext(BranchContext):
 
     input_dependent = False
     neuron_selective = True
-    reference = "Chen et al. 2017 (DeepLabV3)"
+    reference = (
+        "Chen, Papandreou, Schroff and Adam, Rethinking atrous convolution for semantic image "
+        "segmentation (DeepLabV3), arXiv 1706.05587, 2017"
+    )
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class CcnetContext(Context):
     exclude_self = False
     order = "n sqrt(n)"
     neuron_selective = True
-    reference = "Huang et al. 2019 (CCNet)"
+    reference = "Huang et al., CCNet: criss-cross attention for semantic segmentation, ICCV 2019"
 
     def __init__(
         self,

@@ -84,7 +84,9 @@ class CrfContext(BranchContext):
 
     order = "n^2"
     neuron_selective = True
-    reference = "Zheng et al. 2015 (CRF-RNN)"
+    reference = (
+        "Zheng et al., Conditional random fields as recurrent neural networks (CRF-RNN), ICCV 2015"
+    )
 
     def __init__(
         self,

@@ -33,7 +33,10 @@ class DagrnnContext(BranchContext):
 
     input_dependent = False
     neuron_selective = True
-    reference = "Shuai et al. 2016, 2017 (DAG-RNN)"
+    reference = (
+        "Shuai, Zuo, Wang and Wang, DAG-recurrent neural networks for scene labeling, CVPR "
+        "2016, and Scene segmentation with DAG-recurrent neural networks, TPAMI 2018"
+    )
     not_exported = "its steps are as many as a map has diagonals"
 
     def __init__(

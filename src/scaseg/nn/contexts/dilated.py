@@ -24,7 +24,7 @@ class DilatedContext(BranchContext):
     receptive_field = "67 x 67 neurons"
     input_dependent = False
     neuron_selective = True
-    reference = "Yu and Koltun 2016 (dilated context module)"
+    reference = "Yu and Koltun, Multi-scale context aggregation by dilated convolutions, ICLR 2016"
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, branch_channels: int = 128

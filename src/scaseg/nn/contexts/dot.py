@@ -18,7 +18,7 @@ class DotContext(Context):
     exclude_self = False  # so that PyTorch's fused attention applies
     order = "n^2"
     neuron_selective = True
-    reference = "Vaswani et al. 2017; Wang et al. 2018 (non-local networks)"
+    reference = "Wang, Girshick, Gupta and He, Non-local neural networks, CVPR 2018"
 
     def __init__(
         self,

@@ -24,7 +24,10 @@ class EmaContext(FactoredContext):
     gathered, here W_c x, as in all contexts.
     """
 
-    reference = "Li et al. 2019 (EMANet)"
+    reference = (
+        "Li et al., Expectation-maximization attention networks for semantic segmentation "
+        "(EMANet), ICCV 2019"
+    )
 
     def __init__(
         self,

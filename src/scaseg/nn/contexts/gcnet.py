@@ -24,7 +24,10 @@ class GcnetContext(Context):
     """
 
     exclude_self = False
-    reference = "Cao et al. 2019 (GCNet)"
+    reference = (
+        "Cao, Xu, Lin, Wei and Hu, GCNet: non-local networks meet squeeze-excitation networks "
+        "and beyond, ICCV workshops 2019"
+    )
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, reduction: int = 16

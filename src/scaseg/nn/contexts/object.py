@@ -25,7 +25,10 @@ class ObjectContext(FactoredContext):
     the context passes two more transforms).
     """
 
-    reference = "Yuan et al. 2020 (object-contextual representations)"
+    reference = (
+        "Yuan, Chen and Wang, Object-contextual representations for semantic segmentation, "
+        "ECCV 2020"
+    )
 
     def __init__(
         self,

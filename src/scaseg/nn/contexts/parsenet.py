@@ -23,7 +23,9 @@ class ParsenetContext(Context):
 
     exclude_self = False
     input_dependent = False
-    reference = "Liu et al. 2015 (ParseNet)"
+    reference = (
+        "Liu, Rabinovich and Berg, ParseNet: looking wider to see better, arXiv 1506.04579, 2015"
+    )
 
     def __init__(
         self,

@@ -30,7 +30,9 @@ class PsaContext(Context):
     exclude_self = False
     order = "n^2"
     neuron_selective = True
-    reference = "Zhao et al. 2018 (PSANet)"
+    reference = (
+        "Zhao et al., PSANet: point-wise spatial attention network for scene parsing, ECCV 2018"
+    )
 
     def __init__(
         self,

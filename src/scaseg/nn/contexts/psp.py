@@ -29,7 +29,7 @@ class PspContext(BranchContext):
 
     input_dependent = False
     neuron_selective = True
-    reference = "Zhao et al. 2017 (PSPNet)"
+    reference = "Zhao, Shi, Qi, Wang and Jia, Pyramid scene parsing network, CVPR 2017"
 
     def __init__(
         self,
