@@ -73,3 +73,14 @@ def test_memory_without_proc(monkeypatch):
         pass
     assert peak.mebibytes is None
     assert available_memory(torch.device("meta")) is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("1000 100000", 1), ("", 8)],
+)
+def test_a_container_may_use_no_more_cores_than_its_quota(tmp_path, monkeypatch, quota, cores):
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr("scaseg.system.CPU_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert system.usable_cores() == cores

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
 DEVICES: tuple[str, ...] = get_args(Device)
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # docker run --cpus 2: "200000 100000"
 ChosenPrecision = Literal["32", "bf16", "16", "auto"]
 PRECISIONS = {"32": "float32", "bf16": "bfloat16", "16": "float16"}  # the names of torch's dtypes
 
 
 def usable_cores() -> int:
     """How many cores this process may use: containers and clusters give fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with suppress(OSError, ValueError):  # no such file; "max": no quota
+        quota, period = CPU_QUOTA.read_text().split()
+        return max(1, min(cores or 1, ceil(int(quota) / int(period))))
+    return cores or 1
 
 
 def choose_device(name: str = "auto") -> str:

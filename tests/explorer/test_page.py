@@ -194,16 +194,30 @@ def test_what_is_doubtful_and_where_models_disagree_is_hatched(tmp_path):
     y, x = np.indices(first.labels.shape)
     apart = np.array(first.classes)[first.labels] != np.array(second.classes)[second.labels]
     doubtful = np.round(255 * first.scores.max(0)) < 0.5 * 255
-    read = """() => {
-      const canvas = document.querySelector("canvas.labels");
+    read = """stage => {
+      const canvas = document.querySelectorAll("canvas.labels")[stage];
       return Array.from(canvas.getContext("2d").getImageData(0, 0, 90, 61).data);
     }"""
     with open_page(page_file.as_uri()) as page:
 
+        def pixels(stage):
+            return np.array(page.evaluate(read, stage)).reshape(61, 90, 4)[..., :3]
+
         def hatched():
-            return (np.array(page.evaluate(read)).reshape(61, 90, 4)[..., :3] == 255).all(-1)
+            return (pixels(0) == 255).all(-1)
 
         assert not hatched().any()
+        # one name, one color, which the legend shows
+        colors = [
+            {
+                name: "#{:02x}{:02x}{:02x}".format(*seen[model.labels == label][0])
+                for label, name in enumerate(model.classes)
+                if (model.labels == label).any()
+            }
+            for seen, model in ((pixels(0), first), (pixels(1), second))
+        ]
+        assert all(colors[1].get(name, color) == color for name, color in colors[0].items())
+        assert colors[0].keys() & colors[1].keys()
         page.check("#disagree")
         assert np.array_equal(hatched(), apart & ((x - y) % 8 < 3))
         assert 0 < apart.mean() < 1

@@ -55,7 +55,7 @@ class Work:
     ) -> None:
         self.models, self.queued = models, queued
         self._batch = usual_batch_size(batch_size, next(iter(models.values())).device.type)
-        threads = max(1, usable_cores() // workers)
+        threads = max(1, min(usable_cores(), torch.get_num_threads()) // workers)
         self._threads = ThreadPoolExecutor(workers, THREADS, torch.set_num_threads, (threads,))
         # decoding and encoding go on while the networks compute
         self._small = ThreadPoolExecutor(usable_cores(), f"{THREADS}_small")

@@ -97,6 +97,10 @@ async function showImage() {
   }
   const models = await Promise.all(payload.models.map(readModel));
   if (chosen !== images[state.image]) return; // another one was chosen meanwhile
+  // one color for a name: that of the first model that has it
+  const colors = new Map([...models].reverse().flatMap(({classes, palette}) =>
+    classes.map((name, label) => [name, palette[label]])));
+  for (const model of models) model.palette = model.classes.map((name) => colors.get(name));
   const {width, height, src} = payload.image;
   const inside = ({x, y}) => x >= 0 && y >= 0 && x < width && y < height;
   state.pins = state.pins.filter(inside);
