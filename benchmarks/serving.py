@@ -47,6 +47,10 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error")
 """
 SERVERS = {
     "scaseg serve": [sys.executable, "-m", "scaseg.cli", "serve", "--quiet", "--port", "{port}"],
+    "the same in bf16": [
+        *(sys.executable, "-m", "scaseg.cli", "serve", "--quiet", "--port", "{port}"),
+        *("--precision", "bf16"),
+    ],
     "plain, def": [sys.executable, "-c", PLAIN, "{port}", "def"],
     "plain, async def": [sys.executable, "-c", PLAIN, "{port}", "async"],
 }

@@ -142,7 +142,7 @@ def test_while_it_drains_it_is_alive_but_not_ready(tmp_path):
 
 def test_what_was_killed_starts_again_at_the_same_port(tmp_path):
     network("sca").save_pretrained(tmp_path / "m")
-    with serving(tmp_path / "m") as (process, address):
+    with serving(tmp_path / "m", "--precision", "bf16") as (process, address):
         assert httpx2.post(f"{address}api/labels", files=FILES).status_code == 200
         process.send_signal(signal.SIGKILL)
         process.wait()

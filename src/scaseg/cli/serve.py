@@ -12,7 +12,7 @@ from scaseg.cli.options import add_with_context, find, load
 from scaseg.cli.parser import Parser, positive, whole
 from scaseg.errors import UserError
 from scaseg.io.model_folder import USUAL
-from scaseg.system import DEVICES
+from scaseg.system import DEVICES, PRECISIONS
 
 if TYPE_CHECKING:
     from scaseg.models.segmenter import Segmenter
@@ -36,6 +36,12 @@ def add_command(add: Callable[..., Parser]) -> None:
     add_models(parser)
     add_with_context(parser)
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="32",
+        help="of activations, for /api/labels (%(default)s)",
+    )
     parser.add_argument("--quiet", action="store_true", help="print the address alone")
     group = parser.add_argument_group("the server")
     add_server(group)
@@ -99,6 +105,7 @@ def _serve(options: argparse.Namespace) -> None:
         max_pixels=options.max_pixels,
         workers=options.workers,
         batch_size=options.batch_size,
+        precision=options.precision,
         queued=options.queue,
         drain=options.drain,
         grace=options.grace,

@@ -28,7 +28,7 @@ from scaseg.explorer.work import QUEUED, Work
 from scaseg.inference.predict import predict
 from scaseg.models.folding import fold_batch_norms
 from scaseg.models.segmenter import Segmenter
-from scaseg.system import usable_cores
+from scaseg.system import Precision, usable_cores
 
 EXAMPLES = files("scaseg.explorer") / "examples"
 
@@ -77,6 +77,7 @@ def serve(
     max_pixels: int = 12_000_000,
     workers: int | None = None,
     batch_size: int | None = None,
+    precision: Precision = "32",
     queued: int | None = None,
     drain: float = 0.0,
     grace: float = 30.0,
@@ -99,12 +100,14 @@ def serve(
             fold_batch_norms(model)
         kind = np.uint8 if model.config.dtype == "uint8" else np.float32
         # what compiles itself at the first image does it now
-        predict(model, np.zeros((64, 64, model.config.in_channels), kind))
+        predict(model, np.zeros((64, 64, model.config.in_channels), kind), precision=precision)
     workers = workers or (usable_cores() if is_cpu else 2)
     batch_size = batch_size or (1 if is_cpu else 8)
     queued = queued or max(QUEUED, 8 * workers * batch_size)
     with _listen(host, port) as listening:
-        work = Work(models, queued=queued, workers=workers, batch_size=batch_size)
+        work = Work(
+            models, queued=queued, workers=workers, batch_size=batch_size, precision=precision
+        )
         draining = Event()
         app = create_app(
             work,

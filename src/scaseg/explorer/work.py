@@ -25,7 +25,7 @@ from scaseg.explorer.pictures import Picture
 from scaseg.inference.predict import predict, usual_batch_size
 from scaseg.inference.segmentation import Segmentation
 from scaseg.models.segmenter import Segmenter
-from scaseg.system import usable_cores
+from scaseg.system import Precision, usable_cores
 
 THREADS = "scaseg_work"  # how their names begin
 QUEUED = 16  # requests that wait; more are told to come again
@@ -42,7 +42,7 @@ class Work:
     """Runs functions on threads, in order; pictures that wait together form a batch.
 
     workers: threads, which share the cores; batch_size: pictures of a batch (1 on a CPU, 8
-    elsewhere).
+    elsewhere); precision: of `label`.
     """
 
     def __init__(
@@ -52,8 +52,9 @@ class Work:
         queued: int = QUEUED,
         workers: int = 1,
         batch_size: int | None = None,
+        precision: Precision = "32",
     ) -> None:
-        self.models, self.queued = models, queued
+        self.models, self.queued, self._precision = models, queued, precision
         self._batch = usual_batch_size(batch_size, next(iter(models.values())).device.type)
         threads = max(1, min(usable_cores(), torch.get_num_threads()) // workers)
         self._threads = ThreadPoolExecutor(workers, THREADS, torch.set_num_threads, (threads,))
@@ -144,7 +145,10 @@ class Work:
         for name in {name for name, _ in images}:
             places = [place for place, (other, _) in enumerate(images) if other == name]
             results = predict(
-                self.models[name], [images[place][1] for place in places], batch_size=self._batch
+                self.models[name],
+                [images[place][1] for place in places],
+                batch_size=self._batch,
+                precision=self._precision,
             )
             for place, one in zip(places, results, strict=True):
                 found[place] = one
