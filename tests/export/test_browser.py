@@ -14,6 +14,7 @@ from PIL import Image
 import scaseg
 from tests.docs.pages import ROOT
 from tests.explorer.browser import ARGUMENTS, CHROMIUM, needs_browser, playwright
+from tests.export.models import small_model
 
 ORT_WEB = os.environ.get("ORT_WEB")
 
@@ -28,7 +29,7 @@ class Handler(SimpleHTTPRequestHandler):
 @needs_browser
 @pytest.mark.skipif(ORT_WEB is None, reason="needs ORT_WEB, the folder dist of onnxruntime-web")
 def test_the_page_segments_a_photograph(tmp_path):
-    model = scaseg.load_model("outdoor")
+    model = small_model("none")
     shutil.copy(ROOT / "examples" / "browser.html", tmp_path)
     (tmp_path / "ort").symlink_to(Path(ORT_WEB).absolute())
     scaseg.export_model(model, tmp_path / "outdoor.onnx", labels=True)

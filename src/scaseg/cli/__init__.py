@@ -17,7 +17,7 @@ from scaseg.version import __version__
 # each a module here, in the order of the help
 COMMANDS = (
     *("demo", "train", "evaluate", "predict", "explain", "explore", "serve", "export", "compare"),
-    *("contexts", "data", "recipes", "bench"),
+    *("contexts", "data", "recipes", "bench", "doctor", "completion"),
 )
 
 

@@ -82,7 +82,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         metavar="I/N",
         help="the I-th of N shares: machines divide the work without talking to each other",
     )
-    engine = "ray: all machines of a Ray cluster (RAY_ADDRESS), docs/machines.md (%(default)s)"
+    engine = "ray: all machines of a Ray cluster (RAY_ADDRESS; extra ray) (%(default)s)"
     group.add_argument("--engine", choices=("local", "ray"), default="local", help=engine)
     group.add_argument("--quiet", **flag, help="no progress bar, no summary")
     group = parser.add_argument_group("machine")
