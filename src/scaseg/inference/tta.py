@@ -220,12 +220,12 @@ def upsample_rows(
     out_height, out_width = out_size
     if height == out_height:
         return resize(rows(start, stop).unsqueeze(0), stop - start, out_width)[0]
+    if (start, stop) == (0, out_height):
+        return resize(rows(0, height).unsqueeze(0), *out_size)[0]
     place = torch.arange(start, stop, dtype=torch.float64, device="cpu") + 0.5
     place = (place * (height / out_height) - 0.5).clamp(0, height - 1)
     first, last = int(place[0]), min(height, int(place[-1]) + 2)
     x = rows(first, last).unsqueeze(0)
-    if (start, stop, first, last) == (0, out_height, 0, height):
-        return resize(x, *out_size)[0]
     x = resize(x, last - first, out_width)[0]
     above = place.long()
     below = (above + 1).clamp(max=height - 1)
