@@ -82,27 +82,28 @@ def step(module: SegmentationModule, side: int) -> tuple[float, int]:
 
 
 def search(module: SegmentationModule, guess: int) -> tuple[int, float]:
-    """The largest side that trains, from a guess in steps."""
+    """The largest side that trains, near a guess in steps, and the seconds of a step of it."""
+    seconds: dict[int, float | None] = {}
 
-    def trains(steps: int) -> float | None:
+    def trains(steps: int) -> bool:
         try:
-            return step(module, steps * STEP)[0]
-        except torch.OutOfMemoryError:
+            seconds[steps] = step(module, steps * STEP)[0]
+        except RuntimeError as error:  # out of memory, or beyond what a kernel counts
+            seconds[steps] = None
+            if not isinstance(error, torch.OutOfMemoryError):
+                print(f"{steps * STEP}: {str(error).splitlines()[0][:90]}")
+        if seconds[steps] is None:
             module.zero_grad(set_to_none=True)
             gc.collect()
             torch.cuda.empty_cache()
-            return None
+        return seconds[steps] is not None
 
-    taken = trains(guess)
-    direction = 1 if taken is not None else -1
-    for _ in range(8):
-        upcoming = trains(guess + direction)
-        if direction > 0 and upcoming is None:
-            break
-        guess, taken = guess + direction, upcoming
-        if direction < 0 and taken is not None:
-            break
-    return guess * STEP, taken if taken is not None else math.nan
+    low, high = 1536 // STEP, guess + 4
+    upcoming = guess
+    while high - low > 1:
+        low, high = (upcoming, high) if trains(upcoming) else (low, upcoming)
+        upcoming = low + 1 if low >= guess else max(low + 1, min(high - 2, (low + 7 * high) // 8))
+    return low * STEP, seconds.get(low) or math.nan
 
 
 if __name__ == "__main__":
