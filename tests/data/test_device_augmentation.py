@@ -93,6 +93,18 @@ def test_labels_above_255():
     assert found.labels.max() > 1000
 
 
+def test_large_photographs_are_fitted_by_loaders(monkeypatch):
+    """Sent whole, a batch of 12 megapixels each would take 300 MB, and ten wait in memory."""
+    sizes = [(60, 80), (400, 600), (83, 61), (300, 200)]
+    monkeypatch.setattr("tests.data.test_device_augmentation.SIZES", sizes)
+    chain = {**COLOR, "hue": 0.1, "fit": (96, 96), "scale": (0.75, 1.5), "crop": (72, 72)}
+    assert_alike(*both(AugmentConfig(**chain)), 2)
+    planned = TrainingDataset(
+        Photographs(), build_transforms(AugmentConfig(**chain)), seed=1, plans=True
+    )
+    assert all(planned[0, index].window.labels.numel() < 8 * 96 * 96 for index in range(4))
+
+
 def test_only_what_the_crop_reads_is_sent():
     chain = build_transforms(AugmentConfig(scale=(2, 2), crop=(20, 20)))
     for epoch in range(5):

@@ -2,12 +2,14 @@
 
 What the loader's own chain makes, to rounding: a transform draws the same numbers in the same order
 from the generator of (seed, epoch, index). The loader then only cuts out the pixels that the crop
-will need and sends them as stored. Resizing is linear along each axis, so flip, `fit`, `scale` and
-crop of an image are two small matrices, and those of a batch two products.
+will need and sends them as stored; photographs that are much larger than `fit` it fits itself.
+Resizing is linear along each axis, so flip, `fit`, `scale` and crop of an image are two small
+matrices, and those of a batch two products.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from scaseg.data.sample import (
 )
 from scaseg.data.transforms import (
     ColorJitter,
+    Compose,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
@@ -37,6 +40,7 @@ from scaseg.data.transforms import (
     Transform,
 )
 
+MOST_SENT = 8  # pixels sent for one of the fitted image: batches wait in memory, ten and more
 # what the device computes, in the only order in which it does
 STAGES: tuple[tuple[type, ...], ...] = (
     (RandomHorizontalFlip,),
@@ -118,6 +122,9 @@ def split_chain(chain: Sequence[Transform]) -> tuple[list[Transform], list[Trans
 def plan(sample: Sample, chain: Sequence[Transform], random: Generator) -> Planned:
     """Draw what a chain of `split_chain` draws for a sample, and cut out what it will read."""
     require_unpadded(sample, "augmentation on the device")
+    fit = next((place for place, one in enumerate(chain) if isinstance(one, ResizeToFit)), None)
+    if fit is not None and _is_large(sample, chain[fit]):
+        sample, chain = Compose(chain[: fit + 1])(sample, random), chain[fit + 1 :]
     whole = sample.labels.shape
     mirrored, color, hue = False, None, None
     fitted = resized = whole
@@ -160,6 +167,13 @@ def plan(sample: Sample, chain: Sequence[Transform], random: Generator) -> Plann
     return Planned(as_example(cut), numbers, color, hue, (computed[0], computed[1]), size, shape)
 
 
+def _is_large(sample: Sample, fit: Transform) -> bool:
+    """Whether so much more would be sent than is left of it that the loader fits it itself."""
+    assert isinstance(fit, ResizeToFit)
+    whole = sample.labels.shape
+    return math.prod(whole) > MOST_SENT * math.prod(fit.size(whole))
+
+
 def _read_by(start: int, stop: int, before: int, after: int) -> tuple[int, int]:
     """The pixels, of `before`, that are read for start to stop of `after`."""
     if before == after:
@@ -173,13 +187,14 @@ def _read_by(start: int, stop: int, before: int, after: int) -> tuple[int, int]:
 def collate_planned(planned: Sequence[Planned]) -> PlannedBatch:
     """Make a batch of what a loader has planned; examples get the size that `collate` gives."""
     sizes = [one.size for one in planned]
-    colors = [one.color for one in planned if one.color is not None]
-    hues = [one.hue for one in planned if one.hue is not None]
+    # a loader has coloured large images itself
+    colors = [torch.tensor([1.0, 1, 1, 0]) if one.color is None else one.color for one in planned]
+    hues = [torch.eye(3) if one.hue is None else one.hue for one in planned]
     return PlannedBatch(
         collate([one.window for one in planned]),
         torch.stack([one.axes for one in planned]),
-        torch.stack(colors) if colors else None,
-        torch.stack(hues) if hues else None,
+        torch.stack(colors) if any(one.color is not None for one in planned) else None,
+        torch.stack(hues) if any(one.hue is not None for one in planned) else None,
         (max(one.fitted[0] for one in planned), max(one.fitted[1] for one in planned)),
         torch.tensor(sizes),
         common_size([one.shape for one in planned], sizes),
