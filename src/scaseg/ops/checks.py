@@ -149,4 +149,17 @@ def _check_promise(
 
 def _values_can_be_read(tensor: Tensor) -> bool:
     """True in eager mode on the CPU: elsewhere reading values would break a graph or wait."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    is_eager = tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return is_eager and not is_vmapped(tensor)
+
+
+def is_vmapped(tensor: Tensor) -> bool:
+    """Whether torch.func.vmap runs over it: then no value of it can be read."""
+    if torch.compiler.is_compiling():
+        return False
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False

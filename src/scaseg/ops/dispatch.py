@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
-from scaseg.ops.checks import check_coefficients, check_scores, check_values
+from scaseg.ops.checks import check_coefficients, check_scores, check_values, is_vmapped
 from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.exact import identity_context, relu_context
 from scaseg.ops.kernels.support import unsupported
@@ -139,6 +139,8 @@ def selective_context(
         if channel_weight is not None:
             nothing = nothing + channel_weight.sum()
         return values.new_zeros(values.shape[0], targets, values.shape[2]) + 0 * nothing
+    if backend == "auto" and any(map(is_vmapped, (values, target_score, source_score))):
+        backend = "dense"  # how many nodes to interpolate at would depend on values
     if backend in ("auto", "triton"):
         reason: str | None = "there are no sources"
         if sources > 0:

@@ -1,0 +1,110 @@
+"""torch.func, activation checkpointing and FSDP around a block and a network."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import scaseg
+
+SIDES = {"dense": (5, 6), "past the size at which it is linear": (24, 30)}
+
+
+def block(**options):
+    torch.manual_seed(0)
+    made = scaseg.SelectiveContext(6, hidden=5, **options)
+    nn.init.normal_(made.predictor.score.weight)  # far from the plain average
+    return made
+
+
+OPTIONS = [
+    {},
+    {"score_bound": None},
+    {"activation": "softplus"},
+    {"activation": "exp"},
+    {"activation": "relu"},
+    {"activation": "identity"},
+    {"pair_channels": 3},
+]
+
+
+@pytest.mark.parametrize("size", SIDES.values(), ids=SIDES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gradients_of_each_image_by_vmap(options, size):
+    """vmap of grad: what a loop over the images gives."""
+    module, images = block(**options), torch.randn(3, 6, *size)
+    weights = dict(module.named_parameters())
+
+    def loss(weights, image):
+        return torch.func.functional_call(module, weights, (image.unsqueeze(0),)).square().mean()
+
+    together = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, images)
+    for index, image in enumerate(images):
+        alone = torch.func.grad(loss)(weights, image)
+        for name in weights:
+            expected = alone[name]
+            torch.testing.assert_close(together[name][index], expected, rtol=2e-3, atol=2e-5)
+
+
+def test_an_ensemble_by_vmap():
+    """Several sets of weights at once: vmap over parameters."""
+    blocks = [block(score_std=std) for std in (0.1, 0.3)]
+    weights, buffers = torch.func.stack_module_state(blocks)
+    images = torch.randn(2, 6, 7, 8)
+    found = torch.func.vmap(lambda w, b: torch.func.functional_call(blocks[0], (w, b), (images,)))(
+        weights, buffers
+    )
+    for own, one in zip(found, blocks, strict=True):
+        torch.testing.assert_close(own, one(images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which jvp imports
+def test_forward_mode_is_the_derivative():
+    module, x = block().double(), torch.randn(1, 6, 5, 6, dtype=torch.float64)
+    direction = torch.randn_like(x)
+    _, slope = torch.func.jvp(module, (x,), (direction,))
+    difference = (module(x + 1e-6 * direction) - module(x - 1e-6 * direction)) / 2e-6
+    torch.testing.assert_close(slope, difference, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", SIDES.values(), ids=SIDES)
+def test_checkpointing_changes_nothing(size):
+    module, x = block(), torch.randn(2, 6, *size)
+
+    def gradients(run):
+        module.zero_grad()
+        run(x).square().sum().backward()
+        return [weight.grad.clone() for weight in module.parameters()]
+
+    plain = gradients(module)
+    again = gradients(lambda x: checkpoint(module, x, use_reentrant=False))
+    for one, other in zip(plain, again, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.distributed, about a CPU
+def test_fully_sharded():
+    """FSDP's second version, on a CPU by gloo; one process here, two in docs/networks.md."""
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = scaseg.create_model("tiny", "sca", "pointwise", classes=3, hidden=8).eval()
+    images = torch.randn(2, 3, 32, 40)
+    expected = model(images)
+    expected.square().mean().backward()
+    gradients = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    model.zero_grad()
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        for part in (model.backbone, model.context, model.head, model):
+            fully_shard(part, mesh=mesh)
+        found = model(images)
+        found.square().mean().backward()
+        assert torch.equal(found, expected)
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(weight.grad.full_tensor(), gradients[name])
+    finally:
+        distributed.destroy_process_group()
