@@ -228,7 +228,7 @@ def runs(
 def predict(photos: Path, folder: Path, options: argparse.Namespace, report: Report) -> None:
     """A model over all photographs, and its network alone over the same tensors."""
     paths = sorted((photos / "images").iterdir())[: 480 if CUDA else 12]
-    batch_size = 8 if CUDA else 1  # as predict's
+    batch_size = 32 if CUDA else 1  # as predict's
     name = options.model or "outdoor"
     if options.model is not None and not Path(options.model).exists():
         backbone, head = options.model.split(",")

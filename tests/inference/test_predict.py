@@ -135,8 +135,10 @@ def test_similar_sizes_wait_for_each_other():
     assert [one.key for one in queue] == [(60, 80), (200, 300)]
 
 
-def test_nothing_waits_for_ever():
-    """Streams of any length are worked through with a short queue."""
+@pytest.mark.parametrize(("batch_size", "pixels", "most"), [(2, 10**6, 8), (100, 8 * 48 * 16, 14)])
+def test_nothing_waits_for_ever(monkeypatch, batch_size, pixels, most):
+    """Streams of any length are worked through with a short queue, of images and of pixels."""
+    monkeypatch.setattr("scaseg.inference.predict.MOST_QUEUED", pixels)
     taken = []
 
     def stream():
@@ -144,9 +146,9 @@ def test_nothing_waits_for_ever():
             taken.append(index)
             yield index, picture(16 + 16 * (index % 3), 16)
 
-    found = predict_stream(small_model(), stream(), batch_size=2)
+    found = predict_stream(small_model(), stream(), batch_size=batch_size)
     next(found)
-    assert len(taken) <= 8
+    assert len(taken) <= most
     assert len(list(found)) == 39
 
 

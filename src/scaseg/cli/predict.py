@@ -93,7 +93,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         "--batch-size",
         type=positive,
         metavar="N",
-        help="images of similar size, or windows, at once (1 on a CPU, else 8)",
+        help="images of similar size at once (1 on a CPU, 32 on a GPU), or windows (1, 8)",
     )
     group.add_argument(
         "--workers", type=positive, metavar="N", help="threads that read images (4 at most)"

@@ -38,6 +38,7 @@ from scaseg.system import Precision
 
 WRITERS = 8  # threads that write results
 AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
+MANY = 32  # images of many that a GPU computes at once: of small ones, 8 leave it idle
 UNSEEN = 12_000_000  # pixels of an image whose header cannot be had without the rest
 # Bytes that one pass takes for a pixel: 540 by mobilenet_v2, 800 by vgg16 (float32, measured)
 PASS_BYTES = 500
@@ -104,6 +105,9 @@ class Pipeline:
         device = system.choose_device(settings.device)
         with as_options():
             self.batch_size = usual_batch_size(settings.batch_size, device)
+            is_free = settings.batch_size is None and settings.window is None
+            if device == "cuda" and is_free:
+                self.batch_size = MANY
             check_confidence(settings.min_confidence)
             system.autocast(device, settings.precision)
         with located("--model"):

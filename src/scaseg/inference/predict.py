@@ -32,6 +32,7 @@ from scaseg.system import Precision, autocast
 
 # Pixels of a batch, padding counted: beyond it more images at once gain nothing and cost memory
 BATCH_PIXELS = 4_000_000
+MOST_QUEUED = 64_000_000  # pixels of images that wait for others of their size
 # How much of a batch may be padding, which is computed for nothing
 PADDING = 0.15
 MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB
@@ -165,7 +166,7 @@ def predict_stream(
             queue.append(_Queued(key, pixels, size))
             if batch_size == 1 or tta.needs_windows(size):
                 yield from compute([queue.pop()])
-            elif len(queue) >= 4 * batch_size:
+            elif len(queue) >= 4 * batch_size or _area(queue) > MOST_QUEUED:
                 yield from compute(_take_batch(queue, batch_size))
         while queue:
             yield from compute(_take_batch(queue, batch_size))
@@ -204,6 +205,10 @@ class _UnderWay(NamedTuple):
     found: list[tuple[Any, Segmentation]]
     finite: Tensor | None
     done: torch.Event | None
+
+
+def _area(queue: list[_Queued]) -> int:
+    return sum(one.pixels.shape[0] * one.pixels.shape[1] for one in queue)
 
 
 def _take_batch(queue: list[_Queued], batch_size: int) -> list[_Queued]:
