@@ -225,7 +225,7 @@ def dense_crf() -> Iterator[tuple[str, str, Tensor, Tensor]]:
     theirs.addPairwiseBilateral(sxy=80, srgb=13, rgbim=pixels, compat=10)
     expected = torch.tensor(np.array(theirs.inference(5))).view(6, 90, 360)
     image = torch.from_numpy(pixels).permute(2, 0, 1)
-    found = DenseCrf().refine(probabilities, image)
+    found = DenseCrf(near_weight=3, weight=10).refine(probabilities, image)
     yield "`--crf`, float32", "pydensecrf DenseCRF2D, 5 steps", found, expected
 
 

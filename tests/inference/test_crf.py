@@ -25,7 +25,7 @@ def two_halves(height=24, width=30):
 def test_labels_follow_the_edges_of_the_photograph():
     image, probabilities, left = two_halves()
     before = probabilities.argmax(0) == (~left).long()
-    found = DenseCrf(far=10).refine(probabilities, image)
+    found = DenseCrf(far=10, near_weight=3, weight=10).refine(probabilities, image)
     torch.testing.assert_close(found.sum(0), torch.ones_like(found[0]))
     assert before.float().mean() < 0.9
     assert ((found.argmax(0) == (~left).long()).float().mean()) == 1
@@ -73,7 +73,7 @@ def test_the_command(tmp_path, photos, model, capsys):
     # not mixed with what was made otherwise
     capsys.readouterr()
     error = refused(capsys, photos, "--crf", "--skip-existing", model=model, out=plain)
-    assert "this run is with --crf steps=5,near=3,near_weight=3,far=80,color=13,weight=10" in error
+    assert "this run is with --crf steps=5,near=3,near_weight=1,far=80,color=13,weight=3" in error
 
 
 def test_too_large_for_the_memory(tmp_path, photos, model, capsys, monkeypatch):

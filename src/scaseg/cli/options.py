@@ -117,7 +117,7 @@ def add_windows(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--crf-settings",
         metavar="NAME=X,...",
-        help="--crf with some of steps=5, near=3, near_weight=3, far=80, color=13, weight=10",
+        help="--crf with some of steps=5, near=3, near_weight=1, far=80, color=13, weight=3",
     )
 
 

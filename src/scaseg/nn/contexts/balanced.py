@@ -53,6 +53,10 @@ class BalancedContext(FactoredContext):
         self.temperature = nn.Parameter(torch.empty(2))  # logarithms, of targets and sources
         nn.init.normal_(self.prototypes)
         nn.init.constant_(self.temperature, math.log(temperature))
+        self.add_layers(key_channels)
+
+    def add_layers(self, key_channels: int) -> None:
+        """What a subclass with the same options has beside these."""
 
     def query_and_key(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None

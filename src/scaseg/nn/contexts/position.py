@@ -26,24 +26,7 @@ class PositionContext(BalancedContext):
 
     reference = "Chen et al. 2018 with positions after Vaswani et al. 2017"
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int | None = None,
-        *,
-        pair_channels: int = 64,
-        key_channels: int = 8,
-        temperature: float = 10.0,
-        share_features: bool = False,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            pair_channels=pair_channels,
-            key_channels=key_channels,
-            temperature=temperature,
-            share_features=share_features,
-        )
+    def add_layers(self, key_channels: int) -> None:
         self.place = nn.Linear(4 * WAVES, 2 * key_channels, bias=False)
         nn.init.normal_(self.place.weight, std=0.02)
 
