@@ -11,6 +11,7 @@ import torch
 import scaseg
 from scaseg.inference.outputs import RECORD, Provenance, fingerprint
 from tests.inference.command import predict, refused, written
+from tests.training.test_checkpoint_io import told
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +171,17 @@ def test_a_bad_photograph_is_no_cut(photos, model, other, tmp_path, capsys):
     capsys.readouterr()
     said = refused(capsys, folder, "--skip-bad", "--skip-existing", model=model, out=out)
     assert "holds results of several models" in said
+
+
+def test_results_are_on_the_disk_before_their_names_and_these_in_the_end(
+    photos, model, tmp_path, monkeypatch
+):
+    asked = told(monkeypatch)
+    predict(photos, model=model, out=tmp_path / "out")
+    labels = sorted((tmp_path / "out").rglob("*.png"))
+    places = [asked.index(("rename", path.stat().st_ino, path.name)) for path in labels]
+    for path, place in zip(labels, places, strict=True):
+        assert ("sync", path.stat().st_ino) in asked[:place]
+    assert len(labels) == 3
+    assert ("sync", "folder") not in asked[min(places) : max(places)]
+    assert asked[max(places) :].count(("sync", "folder")) == len({path.parent for path in labels})
