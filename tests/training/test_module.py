@@ -159,7 +159,7 @@ def test_the_rate_rises_first():
 
 
 def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypatch):
-    """On in training, where crops have one size; off while validating, and on again."""
+    """On in training, where crops have one size; off while validating, and in the end."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # and put back at the end
     seen = []
     for name in ("training_step", "validation_step"):
@@ -172,6 +172,7 @@ def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypat
         monkeypatch.setattr(SegmentationModule, name, remember)
     train(settings(scenes, data__val="auto", augment__crop="[24, 24]"), None, quiet=True)
     assert set(seen) == {("training_step", True), ("validation_step", False)}
+    assert not torch.backends.cudnn.benchmark  # who predicts next has images of many sizes
 
 
 def test_what_a_gpu_takes_is_saved_and_continued(scenes, tmp_path, monkeypatch):

@@ -64,7 +64,13 @@ from scaseg.training.run_folder import (
 )
 from scaseg.training.signals import TerminatedError
 from scaseg.training.start import StartingPoint, adopt_architecture
-from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
+from scaseg.training.trainer import (
+    build_trainer,
+    choose_accelerator,
+    cudnn_search,
+    quiet_lightning,
+    work_errors,
+)
 
 Log = Callable[[str], None]
 # settings that may change when a run is resumed, perhaps on another machine
@@ -315,8 +321,6 @@ def _train(
             gradient_clip_val=training.gradient_clip,
             check_val_every_n_epoch=training.validate_every,
             log_every_n_steps=10,
-            # all batches of one size: let cuDNN search for the fastest algorithm once
-            benchmark=run.augment.crop is not None or run.augment.fit is not None,
         )
         examples = replace(augmented(cached(data.train, run, folder)), plans=plans)
         images = training_loader(run, examples, trainer)
@@ -328,7 +332,9 @@ def _train(
         if before != training.epochs:
             log(_schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-        with work_errors(trainer):
+        # all batches of one size: one search
+        one_size = run.augment.crop is not None or run.augment.fit is not None
+        with work_errors(trainer), cudnn_search(one_size):
             trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
         if ema is not None:
             ema.copy_to(module)

@@ -80,6 +80,20 @@ def build_trainer(
 
 
 @contextmanager
+def cudnn_search(wanted: bool) -> Iterator[None]:
+    """Let cuDNN search, within `with`, for the fastest algorithm of each size of images.
+
+    Not after it: whoever predicts images of many sizes next would wait for a search at each.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = wanted
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
 def quiet_lightning() -> Iterator[None]:
     """Hide Lightning's advice; errors still show."""
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
