@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: setup demo check test test-gpu bench docs results audit clean
+.PHONY: setup demo check test test-gpu bench docs results dist audit clean
 
 setup: $(READY)
 
@@ -49,6 +49,10 @@ docs: $(DOCS_READY)
 # Tables, plots and the marked places of pages, from the CSVs in docs/results; ARGS=--check looks only
 results: $(READY)
 	$(BIN)/python docs/results/build.py $(ARGS)
+
+# Wheel and source archive in dist/, the same bytes wherever the commit is checked out
+dist: $(READY)
+	$(BIN)/python .ci/dist.py
 
 # Known vulnerabilities of the pinned versions; asks a public service, so it is no part of CI.
 # --strict: what could not be looked up is a failure, not "no known vulnerabilities found"
