@@ -249,6 +249,32 @@ def test_a_doubled_row_is_refused(build, root):
         build.main([], root)
 
 
+def test_timings_as_bench_wrote_them(build, root):
+    folder = root / "docs" / "timings"
+    folder.mkdir()
+    about = {"machine": "a machine", "precision": "bf16", "batch": 1, "channels": 512, "date": "x"}
+    rows = [
+        about | {"contender": name, "size": size, "forward": forward, "both": both}
+        for name, size, forward, both in [
+            ("sca", 3136, 0.0005, 0.00123456),
+            ("psa", 3136, 0.001, 0.2),
+            ("sca", 131072, 0.0011, 0.0045),
+            ("psa", 131072, "nan", "nan"),
+            ("crf", 3136, 1, 12),
+        ]
+    ]
+    write_rows(folder / "h200.csv", rows)
+    page = root / "docs" / "page.md"
+    marks = "<!-- begin timings h200 -->\n<!-- end timings -->\n<!-- begin timings x -->\n"
+    page.write_text(marks + "<!-- end timings -->\n")
+    build.main([], root)
+    text = page.read_text()
+    assert "| `sca` | 0.5 / 1.23 | 1.1 / 4.5 |\n| `psa` | 1 / 200 | no memory |" in text
+    assert "| `crf` | 1,000 / 12,000 | left out |" in text
+    assert "a machine, precision bf16, batch 1, 512 channels, x ([CSV](timings/h200.csv))." in text
+    assert text.count("*Not measured yet.*") == 1
+
+
 @pytest.mark.parametrize("count", [7, 16])
 def test_accuracy_over_cost_of_many_contexts(build, root, count):
     """From eight contexts on, with the page that names the study; some without a memory."""

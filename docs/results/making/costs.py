@@ -1,10 +1,12 @@
-"""The table of what contexts cost, from the CSV that `scaseg contexts --csv` printed."""
+"""Tables of what contexts cost: counted by `scaseg contexts --csv`, timed by `scaseg bench`."""
 
 from __future__ import annotations
 
+import math
+
 from making.marks import NOT_YET, Page, maker
 from scaseg.comparison.tables import markdown_table
-from scaseg.io.table import read_rows
+from scaseg.io.table import Row, read_rows
 from scaseg.nn.build import build_context
 from scaseg.registry import CONTEXTS
 
@@ -39,3 +41,34 @@ def costs(page: Page) -> str:
     head = ["context", "parameters, M", f"multiply-adds, G, at n = {at}", "memory, MiB", "order"]
     head += ["sees", "weights by the image", "an order for each neuron", "maps", "from"]
     return markdown_table(head, table, *notes)
+
+
+@maker("timings")
+def timings(page: Page, name: str) -> str:
+    """Milliseconds of both passes by size, from docs/timings/NAME.csv, written by `bench --out`."""
+    path = page.root / "docs" / "timings" / f"{name}.csv"
+    rows = read_rows(path)
+    if not rows:
+        return NOT_YET
+    sizes = list(dict.fromkeys(int(row["size"]) for row in rows))
+    found = {(row["contender"], int(row["size"])): row for row in rows}
+    names = dict.fromkeys(row["contender"] for row in rows)
+    table = [
+        [f"`{one}`", *(_milliseconds(found.get((one, size))) for size in sizes)] for one in names
+    ]
+    first = rows[0]
+    note = (
+        f"Forward / forward and backward, ms, by n; {first['machine']}, precision "
+        f"{first['precision']}, batch {first['batch']}, {first['channels']} channels, "
+        f"{first['date']} ([CSV]({page.link(path)}))."
+    )
+    return markdown_table(["context", *(f"{size:,}" for size in sizes)], table, note)
+
+
+def _milliseconds(row: Row | None) -> str:
+    if row is None:
+        return "left out"
+    times = [1000 * float(row[name]) for name in ("forward", "both")]
+    if any(map(math.isnan, times)):
+        return "no memory"
+    return " / ".join(f"{one:,.0f}" if one >= 100 else f"{one:.3g}" for one in times)
