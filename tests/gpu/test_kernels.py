@@ -30,6 +30,54 @@ def test_blocks(name):
     check_block("cuda", name, size=(33, 31), masked=name == "sca, softplus", channels=24)
 
 
+@pytest.mark.parametrize("activation", ["sigmoid", "exp"])
+def test_large_blocks_in_bfloat16(activation):
+    """Beside the PyTorch form of the same block: every gradient, in stretches too."""
+    from scaseg.ops.kernels import block as kernel_block
+
+    block = SelectiveContext(512, activation=activation).cuda()
+    x = torch.randn(2, 512, 83, 97, device="cuda").contiguous(memory_format=torch.channels_last)
+    torch.nn.init.normal_(block.predictor.score.weight, std=0.05)
+    x.requires_grad_()
+    leaves = [x, *block.parameters()]
+    grad = torch.randn_like(x)
+    results = []
+    whole, stretch = kernel_block.WHOLE, kernel_block.STRETCH
+    for backend, limit in (("linear", whole), ("triton", whole), ("triton", 5000)):
+        block.backend = backend
+        kernel_block.WHOLE, kernel_block.STRETCH = limit, min(limit, stretch)
+        try:
+            with torch.autocast("cuda", torch.bfloat16):
+                out = block(x)
+            results.append([out, *torch.autograd.grad(out, leaves, grad.to(out.dtype))])
+        finally:
+            kernel_block.WHOLE, kernel_block.STRETCH = whole, stretch
+    names = ["out", "x", *dict(block.named_parameters())]
+    for name, exact, *found in zip(names, *results, strict=True):
+        largest = float(exact.detach().abs().max())
+        for one in found:
+            difference = float((one - exact).detach().norm() / exact.detach().norm())
+            assert difference < 0.02 or largest < 1e-3, f"{name}: {difference:.1e}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_with_reduce_overhead_first():
+    """What is held for good must not lie in the memory of a CUDA graph."""
+    from scaseg.ops.kernels import plan
+
+    torch._dynamo.reset()
+    plan.node_table.cache_clear()
+    block = SelectiveContext(64).cuda()
+    compiled = torch.compile(block, dynamic=False, mode="reduce-overhead")
+    x = torch.randn(1, 64, 20, 30, device="cuda", requires_grad=True)
+    leaves = [x, *block.parameters()]
+    for _ in range(4):
+        found = torch.autograd.grad(compiled(x).square().sum(), leaves)
+    expected = torch.autograd.grad(block(x).square().sum(), leaves)
+    for one, other in zip(found, expected, strict=True):
+        assert relative_error(one, other) < 1e-3
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{}, {"activation": "identity"}, {"score_bound": 12.0}])
 def test_compiled_blocks_at_a_size_that_once_failed(options):

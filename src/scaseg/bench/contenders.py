@@ -86,6 +86,9 @@ def map_size(neurons: int) -> tuple[int, int]:
 def on_map(neurons: int, setting: Setting) -> Callable[[str, nn.Module], Contender]:
     """What makes a contender of a block: both passes over one map of n neurons."""
     x = setting.normal(setting.batch, setting.channels, *map_size(neurons))
+    with autocast(setting.device.type, setting.precision):
+        if torch.is_autocast_enabled(setting.device.type):  # as a convolution before it gives them
+            x = x.to(torch.get_autocast_dtype(setting.device.type))
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
 
     def contender(name: str, block: nn.Module) -> Contender:
@@ -124,11 +127,16 @@ def blocks(neurons: int, setting: Setting) -> Iterator[Contender]:
     """A context block on a map of n neurons."""
     channels, hidden = setting.channels, setting.hidden
     contender = on_map(neurons, setting)
+
+    def sca(activation: str) -> Callable[[], nn.Module]:
+        return lambda: SelectiveContext(channels, hidden=hidden, activation=activation)
+
     made: dict[str, Callable[[], nn.Module]] = {
-        "sca": lambda: SelectiveContext(channels, hidden=hidden),
-        "sca, exp": lambda: SelectiveContext(channels, hidden=hidden, activation="exp"),
+        "sca": sca("sigmoid"),
+        **{f"sca, {name}": sca(name) for name in ("exp", "relu", "identity")},
         "average": lambda: AverageContext(channels),
-        "non-local (SDPA)": lambda: NonLocal(channels),
+        "non-local (SDPA)": lambda: NonLocal(channels, max(1, channels // 2)),
+        "non-local, 4 heads": lambda: NonLocal(channels, channels, heads=4),
         "its 1x1 convolutions": lambda: Convolutions(channels, hidden),
     }
     for name, make in made.items():
@@ -174,18 +182,22 @@ def steps(side: int, setting: Setting) -> Iterator[Contender]:
 
 
 class NonLocal(nn.Module):
-    """The non-local block of embedded Gaussians: PyTorch's attention over C / 2 channels."""
+    """The non-local block of embedded Gaussians: PyTorch's attention over `width` channels."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, width: int, heads: int = 1) -> None:
         super().__init__()
-        half = max(1, channels // 2)
-        self.query, self.key, self.value = (nn.Conv2d(channels, half, 1) for _ in range(3))
-        self.out = nn.Conv2d(half, channels, 1)
+        self.heads = heads if width % heads == 0 else 1
+        self.query, self.key, self.value = (nn.Conv2d(channels, width, 1) for _ in range(3))
+        self.out = nn.Conv2d(width, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = (self.query(x), self.key(x), self.value(x))
-        rows = [part.flatten(2).transpose(1, 2).unsqueeze(1) for part in parts]  # (B, 1, n, C / 2)
-        mixed = F.scaled_dot_product_attention(*rows).squeeze(1).transpose(1, 2)
+        # (B, heads, n, width / heads)
+        rows = [
+            part.flatten(2).transpose(1, 2).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in parts
+        ]
+        mixed = F.scaled_dot_product_attention(*rows).transpose(1, 2).flatten(2).transpose(1, 2)
         return x + self.out(mixed.unflatten(2, x.shape[-2:]))
 
 

@@ -140,7 +140,10 @@ class Context(nn.Module, ABC):
         height, width = x.shape[-2:]
         if context.shape[1] == 1:
             height = width = 1  # the same for all: broadcast
-        return identity + context.transpose(1, 2).unflatten(2, (height, width)).to(identity.dtype)
+        context = context.transpose(1, 2).unflatten(2, (height, width)).to(identity.dtype)
+        if type(self.identity) is nn.Conv2d and not self.identity._forward_hooks:
+            return identity.add_(context)  # nobody else has it: a large map saved
+        return identity + context
 
     def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         """Return identity features plus context: (B, M, H, W); arguments as in target_context."""

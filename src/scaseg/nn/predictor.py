@@ -77,7 +77,7 @@ class DependencyPredictor(nn.Module):
         steps: list[nn.Module] = []
         width = in_channels
         for _ in range(layers):
-            steps += [nn.Conv2d(width, hidden, kernel_size=1), nn.ReLU()]
+            steps += [nn.Conv2d(width, hidden, kernel_size=1), nn.ReLU(inplace=True)]
             width = hidden
         self.features = nn.Sequential(*steps)
         self.score = nn.Conv2d(2 * width, pair_channels, kernel_size=1)

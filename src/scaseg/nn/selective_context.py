@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -74,13 +76,14 @@ class SelectiveContext(Context):
         from scaseg.ops.kernels.block import kernel_block
 
         predictor = self.predictor
-        assert self.context is not None
-        layers = [layer for layer in predictor.features if isinstance(layer, nn.Conv2d)]
-        weights = [layer.weight for layer in (self.identity, self.context, *layers)]
+        layers = [layer for layer in predictor.features if type(layer) is nn.Conv2d]
+        every = (self.identity, self.context, *layers, predictor.score)
+        # not layer.weight: at the paper's size nn.Module's look-ups show
+        parameters: list[dict[str, Any]] = [layer._parameters for layer in every if layer]
         return kernel_block(
             x,
-            [*weights, predictor.score.weight],
-            [layer.bias for layer in (*layers, predictor.score) if layer.bias is not None],
+            [one["weight"] for one in parameters],
+            [one["bias"] for one in parameters[2:]],
             channel_weight=predictor.channel_weight,
             source_mask=source_mask,
             activation=predictor.activation,

@@ -67,11 +67,12 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     magnitude = magnitude - ((target + source) * present).detach().abs()
     magnitude = magnitude.scatter(1, top, direct.detach().abs().sum(1, keepdim=True))
     inverse = reciprocal(total, magnitude)
-    first, second = ((x * inverse).to(values.dtype).unsqueeze(-1) for x in (target, 1))
-    narrow = source.to(values.dtype)
-    other_values = values.sum(1, keepdim=True) - values
-    other_moment = narrow.unsqueeze(1) @ values - narrow.unsqueeze(-1) * values
-    context = first * other_values + second * other_moment
+    # s_i inverse_i (C - c_i) + inverse_i (T - t_i c_i), C and T the moments: each of them is
+    # mixed into all targets by one product, and own terms go in one step
+    mix = torch.stack([target * inverse, inverse], -1).to(values.dtype)  # (B, target, 2)
+    moments = torch.stack([present, source.to(values.dtype)], 1) @ values  # (B, 2, M)
+    own = ((target + source) * present * inverse).to(values.dtype).unsqueeze(-1)
+    context = torch.addcmul(mix @ moments, own, values, value=-1)
     row = (direct * inverse.gather(1, top)).to(values.dtype).unsqueeze(1) @ values
     return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
 
@@ -138,12 +139,7 @@ class RampSum(Function):
 
     @staticmethod
     def forward(target_score: Tensor, source_score: Tensor, values: Tensor) -> Tensor:
-        score, prefix, active = _sorted_prefix(target_score, source_score, values)
-        steps = (score[:, :-1] - score[:, 1:]).unsqueeze(-1) * prefix[:, :-1]
-        anchored = F.pad(prefix_sums(steps), (0, 0, 1, 0))
-        weakest = score.gather(1, (active - 1).clamp(min=0))
-        above = (target_score + weakest).masked_fill(active == 0, 0)
-        return above.unsqueeze(-1) * _first(prefix, active) + _first(anchored, active)
+        return _ramp(target_score, *_sorted_prefix(target_score, source_score, values))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -155,6 +151,10 @@ class RampSum(Function):
         grad_target = grad_source = grad_values = None
         if ctx.needs_input_grad[0]:
             grad_target = (grad * StepSum.apply(target_score, source_score, values)).sum(-1)
+        if all(ctx.needs_input_grad) and not torch.is_grad_enabled():  # both from one sorting
+            swapped = _sorted_prefix(source_score, target_score, grad)
+            grad_source = (values * _first(swapped[1], swapped[2])).sum(-1)
+            return grad_target, grad_source, _ramp(source_score, *swapped)
         if ctx.needs_input_grad[1]:
             grad_source = (values * StepSum.apply(source_score, target_score, grad)).sum(-1)
         if ctx.needs_input_grad[2]:
@@ -186,9 +186,25 @@ def _sorted_prefix(target: Tensor, source: Tensor, values: Tensor) -> tuple[Tens
     And how many of them each target adds up, (B, target): those with t > -s.
     """
     score, order = source.sort(dim=-1, descending=True)
-    prefix = prefix_sums(values.gather(1, order.unsqueeze(-1).expand_as(values)))
+    prefix = prefix_sums(_rows(values, order))
     active = torch.searchsorted(-score, target.contiguous())  # counts -t < s, strictly
     return score, prefix, active
+
+
+def _ramp(target: Tensor, score: Tensor, prefix: Tensor, active: Tensor) -> Tensor:
+    """RampSum from what `_sorted_prefix` gives."""
+    # the first step is 0: so is what a target without active sources finds there
+    falls = (score[:, :-1] - score[:, 1:]).unsqueeze(-1)
+    if torch.compiler.is_compiling():
+        steps = F.pad(falls * prefix[:, :-1], (0, 0, 1, 0))
+    else:  # the same without a copy
+        steps = torch.empty_like(prefix)
+        steps[:, :1] = 0
+        torch.mul(falls, prefix[:, :-1], out=steps[:, 1:])
+    anchored = prefix_sums(steps)
+    last = (active - 1).clamp(min=0)
+    above = (target + score.gather(1, last)).masked_fill(active == 0, 0)
+    return torch.addcmul(_rows(anchored, last), above.unsqueeze(-1), _rows(prefix, last))
 
 
 def prefix_sums(x: Tensor) -> Tensor:
@@ -203,7 +219,9 @@ def prefix_sums(x: Tensor) -> Tensor:
 def blocked_prefix_sums(x: Tensor) -> Tensor:
     """`prefix_sums`, within blocks of SCAN rows first, then over the blocks."""
     count = x.shape[1]
-    sums = F.pad(x, (0, 0, 0, -count % SCAN)).unflatten(1, (-1, SCAN)).cumsum(2)
+    if count % SCAN:
+        x = F.pad(x, (0, 0, 0, -count % SCAN))
+    sums = x.unflatten(1, (-1, SCAN)).cumsum(2)
     before = sums[:, :-1, -1].cumsum(1).unsqueeze(2)  # (B, blocks - 1, 1, M)
     sums[:, 1:] += before
     return sums.flatten(1, 2)[:, :count]
@@ -211,5 +229,12 @@ def blocked_prefix_sums(x: Tensor) -> Tensor:
 
 def _first(prefix: Tensor, count: Tensor) -> Tensor:
     """Return prefix sums (B, source, M) of the first `count` sources: (B, target, M)."""
-    index = (count - 1).clamp(min=0).unsqueeze(-1).expand(-1, -1, prefix.shape[-1])
-    return prefix.gather(1, index).masked_fill((count == 0).unsqueeze(-1), 0)
+    return _rows(prefix, (count - 1).clamp(min=0)).masked_fill((count == 0).unsqueeze(-1), 0)
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """The rows `index` (B, k) of x (B, n, M): (B, k, M)."""
+    first = torch.arange(len(x), device=x.device).unsqueeze(1) * x.shape[1]
+    # whole rows are copied: gather would take them element by element
+    found = x.flatten(0, 1).index_select(0, (index + first).flatten())
+    return found.view(*index.shape, x.shape[2])

@@ -6,37 +6,97 @@ What nn.SelectiveContext computes layer by layer, for a map that is its own sour
 
 The matrix products are torch's, bias and ReLU in their epilogue; `scores` and `smooth` do the
 rest. One autograd node instead of dozens: at the paper's sizes the block is bound by launches.
+Large maps are bound by memory: beyond WHOLE neurons the backward pass goes through the map in
+stretches, in which the predictor's features are computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scaseg.ops.kernels import smooth
-from scaseg.ops.kernels.scores import score, score_backward
-from scaseg.ops.kernels.smooth import Nodes, Sums
+from scaseg.ops.kernels.launch import Piece
+from scaseg.ops.kernels.plan import Plan, Problem, kept_by, plan_of, prepare
+from scaseg.ops.kernels.scores import LayerSums, lower, score, scores_of
+from scaseg.ops.kernels.smooth import Gradients, new_buffer
+from scaseg.ops.kernels.smooth import forward as context_forward
 from scaseg.ops.kernels.support import CODES, check_differentiated_once
 
-
-def _flat(parameters: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """Bring parameters to a dtype with two launches for all of them; empty if they have it."""
-    if parameters[0].dtype == dtype:
-        return parameters[0].new_empty(0)
-    return torch.cat([one.reshape(-1) for one in parameters]).to(dtype)
+WHOLE = 1 << 17  # neurons of a batch whose features are all kept
+STRETCH = 1 << 16
+JOINED = 1 << 15  # neurons up to which a launch less counts more than memory
 
 
-def _matrices(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The parameters again, from `flat` unless it is empty: matrices and vectors."""
-    ones = parameters
-    if flat.numel():
-        ones = flat.split([one.numel() for one in parameters])
-    shaped = zip(ones, parameters, strict=True)
-    return [one.view(len(like), -1) if like.dim() > 1 else one for one, like in shaped]
+class Matrix(NamedTuple):
+    """A matrix (out, in) within the flat parameters."""
+
+    offset: int
+    out: int
+    width: int
+
+    def of(self, flat: Tensor) -> Tensor:
+        """The matrix itself."""
+        return flat.as_strided((self.out, self.width), (self.width, 1), self.offset)
+
+    def transposed(self, flat: Tensor) -> Tensor:
+        """(in, out)."""
+        return flat.as_strided((self.width, self.out), (1, self.width), self.offset)
+
+
+class Layout(NamedTuple):
+    """The parameters one after another: W_d, W_c, the layers' weights, their biases."""
+
+    matrices: tuple[Matrix, ...]
+    biases: tuple[int, ...]
+    total: int
+
+
+@lru_cache(maxsize=64)
+def _layout(shapes: tuple[tuple[int, int], ...]) -> Layout:
+    """Of matrices of these shapes (out, in)."""
+    starts = list(accumulate((out * width for out, width in shapes), initial=0))
+    matrices = tuple(Matrix(start, *one) for start, one in zip(starts, shapes, strict=False))
+    biases = list(accumulate((out for out, _ in shapes[2:]), initial=starts[-1]))
+    return Layout(matrices, tuple(biases[:-1]), biases[-1])
+
+
+def _layout_of(weights: Sequence[Tensor]) -> Layout:
+    """Of W_d, W_c and the layers' weights, 1x1 kernels or matrices."""
+    return _layout(tuple((one.shape[0], one.shape[1]) for one in weights))
+
+
+def _plan(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    w: Tensor | None,
+    mask: Tensor | None,
+    activation: int,
+    bound: float,
+    slopes: bool,
+) -> Plan:
+    return plan_of(_problem(x, weights, w, mask, activation, bound, slopes))
+
+
+def _problem(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    w: Tensor | None,
+    mask: Tensor | None,
+    activation: int,
+    bound: float,
+    slopes: bool,
+) -> Problem:
+    batch, count, _ = x.shape
+    features, pairs = weights[1].shape[0], weights[-1].shape[0]
+    known = mask is not None, w is not None, slopes
+    sizes = batch, count, count, features, pairs
+    return Problem(*sizes, activation, bound, True, *known, x.dtype, x.device)
 
 
 def forward(
@@ -54,23 +114,41 @@ def forward(
     weights: W_d, W_c, those of the predictor's layers and of its score (R, 2K), float32; biases:
     of the layers and of the score.
     """
-    batch, count, _ = x.shape
-    rows = x.reshape(batch * count, -1)
-    lowered = [*weights[:-1], *biases[:-1]]
-    flat = _flat(lowered, x.dtype)
-    identity, context, *layers = _matrices(flat, lowered)
-    depth = len(biases) - 1
-    out, values = rows @ identity.T, rows @ context.T
-    features = [rows]
-    for weight, bias in zip(layers[:depth], layers[depth:], strict=True):
-        features.append(torch._addmm_activation(bias, features[-1], weight.T))
-    scores = score(features[-1], weights[-1].flatten(1), biases[-1], bound)
-    s, t = scores.view(batch, count, -1).chunk(2, dim=2)
-    out, values = (one.view(batch, count, -1) for one in (out, values))
-    _, sums = smooth.forward(
-        values, s, t, w, mask, activation, bound, True, slopes=slopes, identity=out, out=out
+    batch, count, channels = x.shape
+    rows = x.view(batch * count, channels)
+    layout = _layout_of(weights[:-1])
+    plan = _plan(x, weights, w, mask, activation, bound, slopes)
+    flat = lower((*weights[:-1], *biases[:-1]), x.dtype)
+    features = _features(rows, flat, layout, keep=slopes and len(rows) <= WHOLE)
+    identity, context = layout.matrices[:2]
+    width = identity.out
+    out = None
+    if len(rows) <= JOINED:  # one product for both, and half of it lies idle afterwards
+        both = Matrix(0, 2 * width, channels).transposed(flat)
+        joined = torch.mm(rows, both).view(batch, count, 2 * width)
+        own, values = joined.split(width, 2)
+    else:
+        own = out = torch.mm(rows, identity.transposed(flat)).view(batch, count, width)
+        values = torch.mm(rows, context.transposed(flat)).view(batch, count, width)
+    scratch = new_buffer(plan.scratch.total, x)
+    scores, pointers = score(plan, features[-1], weights[-1], biases[-1], mask, scratch)
+    out, kept = context_forward(
+        plan, values, pointers, w, mask, scratch=scratch, identity=own, out=out
     )
-    return [out, values, scores, *sums, flat, *features[1:]]
+    return [out, values, scores, kept, flat, features]
+
+
+def _features(rows: Tensor, flat: Tensor, layout: Layout, *, keep: bool) -> Tensor:
+    """The features (layers, N, K) of all layers, or of the last alone (1, N, K)."""
+    layers = layout.matrices[2:]
+    found = rows.new_empty((len(layers), len(rows), layers[-1].out)) if keep else None
+    for number, (layer, start) in enumerate(zip(layers, layout.biases, strict=True)):
+        bias, weight = flat.narrow(0, start, layer.out), layer.transposed(flat)
+        if found is None:
+            rows = torch._addmm_activation(bias, rows, weight)
+        else:
+            rows = torch._addmm_activation(bias, rows, weight, out=found[number])
+    return rows.unsqueeze(0) if found is None else found
 
 
 def backward(
@@ -84,39 +162,95 @@ def backward(
     bound: float,
 ) -> list[Tensor]:
     """Return the gradients of x, of the weights, of the biases and of w (empty if None)."""
-    values, scores, table, top, peaks, flat, *features = saved
-    depth = len(features)
-    lowered = weights[:-1]
-    if flat.numel():
-        flat = flat[: sum(one.numel() for one in lowered)]
-    identity, context, *layers = _matrices(flat, lowered)
-    batch, count, _ = x.shape
-    rows = x.reshape(batch * count, -1)
-    s, t = scores.view(batch, count, -1).chunk(2, dim=2)
-    grad_values, grad_s, grad_t, grad_w = smooth.backward(
-        grad, values, s, t, w, mask, Sums(table, top, peaks), activation, bound, True
+    values, scores, kept, flat, features = saved
+    batch, count, channels = x.shape
+    layout = _layout_of(weights[:-1])
+    plan = _plan(x, weights, w, mask, activation, bound, True)
+    pairs = plan.problem.channels
+    layers = layout.matrices[2:]
+    width, depth, hidden = layout.matrices[0].out, len(layers), layers[0].out
+    grad, x = grad.contiguous(), x.view(batch * count, channels)
+    grads = Gradients(plan, grad, values, scores_of(plan, scores), w, mask, kept)
+    grad_t = new_buffer(batch * count * pairs, x)
+    stretches = _stretches(batch, count)
+    most = max((b - a) * (stop - start) for a, b, start, stop in stretches)
+    sums = LayerSums(plan, [hidden] * depth, len(stretches), most)
+    # W_d, W_c and the first layer's weight lie one below the other: one product for all three,
+    # if the gradient is copied beside those of values and features; that pays for small maps
+    copied = width if batch * count <= min(JOINED, WHOLE) else 0
+    identity = layout.matrices[0]
+    below_it = Matrix(identity.out * channels, width + hidden, channels)
+    joined = (Matrix(0, 2 * width + hidden, channels) if copied else below_it).of(flat)
+    of_x = None
+    of_weights: list[Tensor] = []
+    for number, (first, last, start, stop) in enumerate(stretches):
+        begin, end = first * count + start, (last - 1) * count + stop
+        if batch * count <= WHOLE:
+            x_here, top, made = x, features[-1], features[: depth - 1]
+        else:
+            below = Layout(layout.matrices[:-1], layout.biases[:-1], layout.total)
+            x_here, top = x[begin:end], features[0, begin:end]
+            made = _features(x_here, flat, below, keep=True) if depth > 1 else features[:0]
+        # side by side: the gradient, that of the values, that of the first layer's features
+        pulled = x.new_empty((end - begin, copied + width + hidden))
+        of_values, of_first = pulled[:, copied:], pulled[:, copied + width :]
+        copy = pulled if copied else None
+        grads.sources(of_values, grad_t, (first, last), (start, stop), copy=copy)
+        of_layers = x.new_empty((depth - 1, end - begin, hidden))
+        of_f = of_layers[-1] if depth > 1 else of_first
+        sums.score_backward(
+            number,
+            of_f,
+            Piece.of(grads.buffer, grads.grad_s.offset + begin * pairs),
+            Piece.of(grad_t, begin * pairs),
+            Piece.of(scores, begin * 2 * pairs),
+            top,
+            weights[-1],
+        )
+        for layer in range(depth - 1, 0, -1):
+            of_below = of_layers[layer - 2] if layer > 1 else x.new_empty((end - begin, hidden))
+            torch.mm(of_f, layers[layer].of(flat), out=of_below)
+            of_f = of_below if layer > 1 else of_first
+            sums.relu_backward(number, layer - 1, of_f, of_below, made[layer - 1])
+        here = [_product(pulled.T, x_here)]
+        if copied and depth > 1:
+            here += _products(of_layers.mT, made).unbind()
+        else:
+            here += [_product(one.T, f) for one, f in zip(of_layers, made, strict=True)]
+        if not copied:
+            grad_here = grad.view(batch * count, width)[begin:end]
+            here.insert(0, _product(grad_here.T, x_here))
+        for total, one in zip(of_weights, here, strict=False):  # of_weights: empty at first
+            total.add_(one)
+        of_weights = of_weights or here
+        if copied:
+            of_x = torch.mm(pulled, joined)
+        else:
+            of_x = torch.empty_like(x) if of_x is None else of_x
+            of_here = torch.mm(grad_here, identity.of(flat), out=of_x[begin:end])
+            of_here.addmm_(pulled, joined)
+    assert of_x is not None
+    of_score, of_biases = sums.totals()
+    of_w = grads.of_weights()
+    nothing = scores.new_empty(0) if of_w is None else of_w
+    first_three = 1 if copied else 2
+    together = of_weights[first_three - 1].split(
+        [copied, width, hidden] if copied else [width, hidden]
     )
-    grad_f, of_score, of_score_bias, of_bias = score_backward(
-        grad_s.flatten(0, 1),
-        grad_t.flatten(0, 1),
-        scores,
-        features[-1],
-        weights[-1].flatten(1),
-        bound,
-    )
-    of_weights, of_biases = [of_score], [of_score_bias]
-    for place in reversed(range(depth)):
-        of_biases.insert(0, of_bias)
-        below = features[place - 1] if place else rows
-        of_weights.insert(0, _product(grad_f.T, below))
-        if place:
-            grad_f = torch.ops.aten.threshold_backward(grad_f @ layers[place], below, 0)
-            of_bias = grad_f.sum(0, dtype=torch.float32)
-    grad, grad_values = (one.reshape(batch * count, -1) for one in (grad, grad_values))
-    of_weights = [_product(grad.T, rows), _product(grad_values.T, rows), *of_weights]
-    of_x = (grad @ identity).addmm_(grad_values, context).addmm_(grad_f, layers[0])
-    nothing = scores.new_empty(0) if grad_w is None else grad_w
-    return [of_x.view_as(x), *of_weights, *of_biases, nothing]
+    matrices = [*of_weights[: first_three - 1], *together, *of_weights[first_three:]]
+    return [of_x.view(batch, count, channels), *matrices, of_score, *of_biases, nothing]
+
+
+def _stretches(batch: int, count: int) -> list[tuple[int, int, int, int]]:
+    """Stretches of a map: first and last image, first and last neuron, the last ones excluded."""
+    if batch * count <= WHOLE:
+        return [(0, batch, 0, count)]
+    images = max(1, STRETCH // count)
+    return [
+        (first, min(first + images, batch), start, min(start + STRETCH, count))
+        for first in range(0, batch, images)
+        for start in range(0, count, STRETCH)
+    ]
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -126,6 +260,21 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if a.device.type == "cuda":
         return torch.mm(a, b, out_dtype=torch.float32)
     return (a @ b).float()
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """`_product` of several pairs of matrices."""
+    if a.dtype == torch.float32:
+        return a @ b
+    if a.device.type == "cuda":
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return (a @ b).float()
+
+
+def _block_backward(*arguments: Any) -> list[Tensor]:
+    """`backward` as a registered operation, whose results may not lie in one buffer."""
+    of_x, *others = backward(*arguments)
+    return [of_x, *(one.clone() for one in others)]
 
 
 _LIBRARY = torch.library.Library("scaseg", "FRAGMENT")
@@ -139,28 +288,27 @@ _LIBRARY.define(
 )
 for _device in ("CPU", "CUDA"):
     _LIBRARY.impl("block", forward, _device)
-    _LIBRARY.impl("block_backward", backward, _device)
+    _LIBRARY.impl("block_backward", _block_backward, _device)
 
 
 @torch.library.register_fake("scaseg::block", lib=_LIBRARY)
 def _(x, weights, biases, w, mask, activation, bound, slopes):  # type: ignore[no-untyped-def]
     """Shapes for torch.compile, to which the kernels are closed."""
     batch, count, _ = x.shape
-    depth, width, channels = len(biases) - 1, len(weights[1]), len(weights[-1])
-    nodes = Nodes.of(activation, bound)
-    exp = activation == smooth.EXP
-    table = nodes.padded * (1 + (slopes and not exp)), width + 16 - width % 16
-    lowered = [*weights[:-1], *biases[:-1]]
-    flat = 0 if lowered[0].dtype == x.dtype else sum(one.numel() for one in lowered)
+    problem = _problem(x, weights, w, mask, activation, bound, slopes)
+    layout = _layout_of(weights[:-1])
+    keep = slopes and batch * count <= WHOLE
+    layers, features = layout.matrices[2:], problem.features
+    values = x.new_empty((batch, count, features))
+    if batch * count <= JOINED:
+        values = x.new_empty((batch, count, 2 * features))[..., features:]
     return [
-        x.new_empty((batch, count, width)),
-        x.new_empty((batch, count, width)),
-        x.new_empty((batch * count, 2 * channels), dtype=torch.float32),
-        x.new_empty((batch * channels, *table), dtype=torch.float32),
-        x.new_empty((batch, channels), dtype=torch.int64),
-        x.new_empty((batch, channels, 2) if exp else (0,), dtype=torch.float32),
-        x.new_empty((flat,)),
-        *(x.new_empty((batch * count, len(bias))) for bias in biases[:depth]),
+        x.new_empty((batch, count, features)),
+        values,
+        x.new_empty((batch * count * 2 * problem.channels,), dtype=torch.float32),
+        x.new_empty((kept_by(problem).total,), dtype=torch.float32),
+        x.new_empty((layout.total,)),
+        x.new_empty((len(layers) if keep else 1, batch * count, layers[-1].out)),
     ]
 
 
@@ -188,7 +336,9 @@ class KernelBlock(Function):
     ) -> Tensor:
         weights, biases = parameters[: depth + 3], parameters[depth + 3 :]
         slopes = any(ctx.needs_input_grad)
-        out, *saved = torch.ops.scaseg.block(x, weights, biases, w, mask, activation, bound, slopes)
+        # a registered operation is closed to the compiler, but costs a small call time
+        compute = torch.ops.scaseg.block if torch.compiler.is_compiling() else forward
+        out, *saved = compute(x, weights, biases, w, mask, activation, bound, slopes)
         if slopes:
             ctx.save_for_backward(x, w, mask, *weights, *saved)
             ctx.options = activation, bound
@@ -235,12 +385,15 @@ def kernel_block(
     *matrices, score_weight = weights
     *vectors, score_bias = biases
     w = None if channel_weight is None else channel_weight.float()
+    mask = None if source_mask is None else source_mask.contiguous()  # not one row for all images
     bound = 0.0 if score_bound is None else float(score_bound)
     every = [*matrices, score_weight.float()], [*vectors, score_bias.float()]
     code = CODES[activation]
+    if torch.compiler.is_compiling():
+        prepare(code, bound, kind, x.device.index)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         depth = len(vectors)
-        out = KernelBlock.apply(rows, w, source_mask, code, bound, depth, *every[0], *every[1])
+        out = KernelBlock.apply(rows, w, mask, code, bound, depth, *every[0], *every[1])
     else:
-        out = forward(rows, *every, w, source_mask, code, bound, slopes=False)[0]
+        out = forward(rows, *every, w, mask, code, bound, slopes=False)[0]
     return out.transpose(1, 2).unflatten(2, (height, width))

@@ -3,24 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-_COMPILED: dict[Any, tuple[Any, tuple[Any, ...]]] = {}
+_COMPILED: dict[Any, Any] = {}
+MOST_COMPILED = 4096
+
+
+class Piece(NamedTuple):
+    """Part of a float32 buffer as a kernel's argument: one allocation serves many."""
+
+    address: int
+    buffer: Tensor
+    offset: int
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(buffer: Tensor, offset: int, dtype: torch.dtype = torch.float32) -> Piece:
+        """The buffer from an element on."""
+        return Piece(buffer.data_ptr() + 4 * offset, buffer, offset, dtype)
+
+    def tensor(self) -> Tensor:
+        """The buffer from here on."""
+        return self.buffer.view(-1)[self.offset :].view(self.dtype)
+
+
+Pointer = Tensor | Piece
+
+
+class Cut(NamedTuple):
+    """Where pieces of a float32 buffer start, what they hold, and how many elements it has."""
+
+    starts: tuple[tuple[int, torch.dtype], ...]
+    total: int
+
+    @staticmethod
+    def into(*sizes: int | tuple[int, torch.dtype]) -> Cut:
+        """Pieces of these sizes, each at a multiple of 128 bytes; float32 unless another is given.
+
+        The sizes of others are in elements of the buffer as well.
+        """
+        starts, total = [], 0
+        for one in sizes:
+            size, dtype = one if isinstance(one, tuple) else (one, torch.float32)
+            starts.append((total, dtype))
+            total += -(-size // 32) * 32
+        return Cut(tuple(starts), total)
+
+    def of(self, buffer: Tensor) -> list[Piece]:
+        """The pieces of such a buffer."""
+        start = buffer.data_ptr()
+        return [Piece(start + 4 * at, buffer, at, dtype) for at, dtype in self.starts]
 
 
 def launch(
     kernel: Any,
     grid: tuple[int, int, int],
-    pointers: Sequence[Tensor],
-    sized: Sequence[int],
-    plain: Sequence[float],
+    pointers: Sequence[Pointer],
+    sized: tuple[int, ...],
+    plain: tuple[float, ...],
     constants: dict[str, Any],
     *,
     dtypes: tuple[torch.dtype, ...],
-    warps: int,
+    warps: int = 4,
+    stages: int = 3,
 ) -> None:
     """Run a kernel on the tensors' device; its arguments are in this order.
 
@@ -28,24 +76,42 @@ def launch(
     `sized` numbers are divisible by 16, 1, or larger than 32 bits; the constants. `plain` numbers
     make no difference.
     """
-    place = pointers[0].device
+    first = pointers[0]
+    place = first.buffer.device if type(first) is Piece else first.device  # type: ignore[union-attr]
     if place.type != "cuda":  # the interpreter
-        kernel[grid](*pointers, *sized, *plain, **constants)
+        tensors = [one.tensor() if isinstance(one, Piece) else one for one in pointers]
+        kernel[grid](*tensors, *sized, *plain, **constants)
         return
-    if place.index != torch.cuda.current_device():
+    index = place.index
+    if index != torch.cuda.current_device():
+        options: dict[str, Any] = {"dtypes": dtypes, "warps": warps, "stages": stages}
         with torch.cuda.device(place):
-            launch(kernel, grid, pointers, sized, plain, constants, dtypes=dtypes, warps=warps)
+            launch(kernel, grid, pointers, sized, plain, constants, **options)
         return
-    addresses = [pointer.data_ptr() for pointer in pointers]
-    odd = 0
-    for number in (*addresses, *sized):
-        odd = odd << 3 | (number % 16 != 0) | (number == 1) << 1 | (number >> 31 > 0) << 2
-    key = (id(kernel), place.index, dtypes, odd, warps, *constants.values())
+    addresses = [
+        one.address if type(one) is Piece else one.data_ptr()  # type: ignore[union-attr]
+        for one in pointers
+    ]
+    joined = 0
+    for address in addresses:
+        joined |= address
+    odd = tuple(address % 16 for address in addresses) if joined % 16 else ()
+    # by the numbers themselves, of which few kinds occur: cheaper than what Triton derives. The
+    # constants are kept with the entry, so that no others can get their id
+    key = (id(kernel), id(constants), index, dtypes, odd, sized)
     found = _COMPILED.get(key)
     if found is None:
-        compiled = kernel[grid](*pointers, *sized, *plain, **constants, num_warps=warps)
+        tensors = [one.tensor() if isinstance(one, Piece) else one for one in pointers]
+        shape: dict[str, Any] = {"num_warps": warps, "num_stages": stages}
+        compiled = kernel[grid](*tensors, *sized, *plain, **constants, **shape)
         names = kernel.arg_names[len(pointers) + len(sized) + len(plain) :]
-        _COMPILED[key] = compiled, tuple(constants[name] for name in names)
+        if len(_COMPILED) >= MOST_COMPILED:
+            _COMPILED.clear()
+        values = tuple(constants[name] for name in names)
+        _COMPILED[key] = compiled, compiled.run, values, constants
         return
-    compiled, values = found
-    compiled[grid](*addresses, *sized, *plain, *values)
+    compiled, run, values, _ = found
+    stream = torch._C._cuda_getCurrentRawStream(index)
+    # what compiled[grid](...) does, without its hooks
+    about = compiled.function, compiled.packed_metadata, None, None, None
+    run(*grid, stream, *about, *addresses, *sized, *plain, *values)

@@ -2,243 +2,251 @@
 
 The same mathematics as ops/smooth.py, with fixed nodes: in one pass over the sources to the
 nodes, in one over the targets; the backward pass takes three. Nothing depends on data, so nothing
-waits for the GPU. In between torch adds up the parts of the table, in a fixed order: the same
-inputs give the same bits.
+waits for the GPU. Parts of a sum are added up in a fixed order: the same inputs give the same
+bits. What does not depend on data is worked out once for a size (`Plan`): at small sizes the time
+of the host is the time of the block.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scaseg.ops.chebyshev import TOLERANCE, node_count
-from scaseg.ops.kernels import device
-from scaseg.ops.kernels.launch import launch
+from scaseg.ops.kernels import device_backward, device_forward, tiles
+from scaseg.ops.kernels.launch import Piece, Pointer, launch
+from scaseg.ops.kernels.plan import EXP, Plan, Problem, kept_by, node_table, plan_of, prepare
 from scaseg.ops.kernels.support import CODES, check_differentiated_once
-from scaseg.ops.kernels.tiles import (
-    BLOCK,
-    chunks_of,
-    features_of_a_tile,
-    is_split,
-    rows_contiguous,
-)
-
-EXP = CODES["exp"]
 
 
-class Nodes(NamedTuple):
-    """The nodes of a bound: how many, padded to a power of two with room for the top row."""
+class Scores(NamedTuple):
+    """Scores of targets and sources where they lie, float32, with strides of image, row, channel.
 
-    used: int
-    padded: int
-    half: float
+    peaks, places: what `strongest` gives, if it was done with the scores.
+    """
 
-    @staticmethod
-    @lru_cache
-    def of(activation: int, bound: float) -> Nodes:
-        half = max(bound, 1.0)
-        count = 1 if activation == EXP else node_count(half, TOLERANCE[torch.float32])
-        return Nodes(count, max(16, 1 << count.bit_length()), half)
-
-
-@lru_cache(maxsize=64)
-def _node_table(nodes: Nodes, place: torch.device) -> Tensor:
-    """Nodes in two float32 parts, barycentric weights, scores: (4, padded)."""
-    angle = (torch.arange(nodes.padded, dtype=torch.float64) + 0.5) * (math.pi / nodes.used)
-    used = torch.arange(nodes.padded) < nodes.used
-    node = torch.where(used, torch.cos(angle), 2.0)
-    sign = 1 - 2 * (torch.arange(nodes.padded) % 2)
-    weight = torch.where(used, torch.sin(angle) * sign, 0.0)
-    high = node.float()
-    parts = [high, (node - high.double()).float(), weight.float(), (node * nodes.half).float()]
-    return torch.stack(parts).to(place)
-
-
-class Sums(NamedTuple):
-    """What the forward pass leaves for the backward pass."""
-
-    table: Tensor  # (B * R, rows, MP)
-    top: Tensor  # (B, R): the strongest source
-    peaks: Tensor  # (B, R, 2): the two largest scores; for exp
+    s: Pointer
+    t: Pointer
+    strides: tuple[int, ...]
+    peaks: Piece | None = None
+    places: Piece | None = None
 
 
 def forward(
+    plan: Plan,
     values: Tensor,
-    s: Tensor,
-    t: Tensor,
+    scores: Scores,
     w: Tensor | None,
     mask: Tensor | None,
-    activation: int,
-    bound: float,
-    own: bool,
     *,
-    slopes: bool,
+    scratch: Tensor | None = None,
     identity: Tensor | None = None,
     out: Tensor | None = None,
-) -> tuple[Tensor, Sums]:
-    """Return the context (B, target, M), plus `identity`, and the table.
+) -> tuple[Tensor, Tensor]:
+    """Return the context (B, target, M), plus `identity`, and what to keep.
 
-    values (B, source, M); s (B, target, R), t (B, source, R), float32; w (R,); mask (B, source).
-    slopes: whether a backward pass will follow. out may be identity itself.
+    values (B, source, M), its features side by side; w (R,); mask (B, source). out may be
+    `identity` itself.
     """
-    batch, sources, features = values.shape
-    targets, channels = s.shape[1:]
-    nodes = Nodes.of(activation, bound)
-    values = rows_contiguous(values)
-    slopes = slopes and activation != EXP
-    top = peaks = s.new_empty(0)  # not read unless needed
-    if own or activation == EXP:
-        score = t if mask is None else t.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-        if activation == EXP:
-            few = min(2, sources)
-            peaks, place = score.topk(few, dim=1)
-            peaks = torch.nn.functional.pad(peaks.transpose(1, 2), (0, 2 - few))
-            peaks = peaks.masked_fill(peaks == -torch.inf, 0).contiguous()
-            top = place[:, 0].contiguous()
-        else:
-            top = score.argmax(1)
-    shared = _shared(activation, own, mask, channels, nodes)
-    scores = (*s.stride(), *t.stride())
-    padded = features + 16 - features % 16
-    rows = nodes.padded * (1 + slopes)
-    block_m = features_of_a_tile(features)
-    tiles = -(-features // block_m)
-    chunks, chunk = chunks_of(sources, tiles * batch * channels)
-    parts = s.new_empty((chunks, batch * channels, rows, padded))
-    table = _node_table(nodes, values.device)
+    problem, nodes = plan.problem, plan.nodes
+    batch, targets, sources, features, channels = problem[:5]
+    if scratch is None:
+        scratch = new_buffer(plan.scratch.total, values)
+    kept = new_buffer(plan.kept.total, values)
+    totals, means, top, peaks = plan.kept.of(kept)
+    parts, part_peaks, part_places = plan.scratch.of(scratch)
+    table = node_table(nodes, values.device)
     masked = values if mask is None else mask.view(torch.uint8)
-    how: dict[str, Any] = {
-        "dtypes": (values.dtype, top.dtype),
-        "warps": 8 if nodes.padded > 16 else 4,
-    }
-    lines = values.stride()[:2]
+    dtypes = (values.dtype,)
+    if scores.peaks is None and (problem.own or problem.activation == EXP):
+        launch(
+            device_forward.strongest,
+            (plan.blocks, batch * channels, 1),
+            (part_peaks, part_places, scores.t, masked),
+            (),
+            (sources, plan.blocks, *scores.strides[3:]),
+            plan.constants["strongest"],
+            dtypes=(masked.dtype,),
+        )
+    pairs = batch * channels
+    chunks, chunk = plan.source_chunks
     launch(
-        device.sources_to_nodes,
-        (chunks, tiles, batch * channels),
-        (parts, values, s, t, masked, top, peaks, table),
-        (features, padded, *lines),
-        (sources, nodes.used, chunk, *scores, bound),
-        shared | {"SLOPES": slopes, "SPLIT": is_split(values), "BLOCK": BLOCK, "BLOCK_M": block_m},
-        **how,
+        device_forward.sources_to_nodes,
+        (chunks, plan.source_tiles, pairs),
+        (parts, top, peaks, values, scores.s, scores.t, masked, part_peaks, part_places, table),
+        (features, plan.padded, *values.stride()[:2]),
+        (sources, nodes.used, chunk, plan.blocks, *scores.strides, problem.bound),
+        plan.constants["sources_to_nodes"],
+        dtypes=dtypes,
+        **plan.shape_of("sources_to_nodes"),
     )
-    sums = parts.sum(0) if chunks > 1 else parts[0]
+    launch(
+        device_forward.finish_sums,
+        (nodes.padded, pairs, -(-features // plan.finish)),
+        (means, totals, parts),
+        (features, plan.padded),
+        (chunks,),
+        plan.constants["finish"],
+        dtypes=(plan.table_dtype,),
+    )
     if out is None:
         out = values.new_empty((batch, targets, features))
     added = out if identity is None else identity
-    constants = {"HAS_W": w is not None, "ADD": identity is not None, "BLOCK": BLOCK}
     launch(
-        device.nodes_to_targets,
-        (-(-targets // BLOCK), batch, 1),
-        (out, added, values, s, t, masked, top, peaks, s if w is None else w, table, sums),
-        (features, padded, *out.stride()[:2], *added.stride()[:2], *lines),
-        (targets, nodes.used, rows, *scores, nodes.half, bound),
-        shared | constants | {"BLOCK_M": min(block_m, 64)},
-        **how,
-    )
-    return out, Sums(sums, top, peaks)
+        device_forward.nodes_to_targets,
+        (-(-targets // plan.tiles["nodes_to_targets"].rows), batch, 1),
+        (out, added, values, scores.s, scores.t, masked, top, peaks, scores.s if w is None else w,
+         table, totals, means),
+        (features, plan.padded, *out.stride()[:2], *added.stride()[:2], *values.stride()[:2]),
+        (targets, nodes.used, *scores.strides, nodes.half, problem.bound),
+        plan.adding[identity is not None],
+        dtypes=dtypes,
+        **plan.shape_of("nodes_to_targets"),
+    )  # fmt: skip
+    return out, kept
 
 
-def backward(
-    grad: Tensor,
+class Gradients:
+    """The backward pass: of scores and weights at once, of values a stretch of rows at a time."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        grad: Tensor,
+        values: Tensor,
+        scores: Scores,
+        w: Tensor | None,
+        mask: Tensor | None,
+        kept: Tensor,
+    ) -> None:
+        problem, nodes = plan.problem, plan.nodes
+        batch, targets, _, features, channels = problem[:5]
+        totals, means, top, peaks = plan.kept.of(kept)
+        self.buffer = buffer = new_buffer(plan.gradient.total, values)
+        grad_s, share, pull, own_grad_t, grad_w, left_out, parts, pulls, shifts = plan.gradient.of(
+            buffer
+        )
+        table = node_table(nodes, values.device)
+        masked = values if mask is None else mask.view(torch.uint8)
+        self.dtypes = values.dtype, grad.dtype
+        lines, grad_lines = values.stride()[:2], grad.stride()[:2]
+        launch(
+            device_backward.target_gradients,
+            (-(-targets // plan.tiles["target_gradients"].rows), batch, 1),
+            (grad_s, own_grad_t, grad_w, share, pull, left_out, grad, values, scores.s, scores.t,
+             masked, top, peaks, scores.s if w is None else w, table, totals, means),
+            (features, plan.padded, *grad_lines, *lines),
+            (targets, nodes.used, *scores.strides, nodes.half, problem.bound),
+            plan.constants["target_gradients"],
+            dtypes=self.dtypes,
+            **plan.shape_of("target_gradients"),
+        )  # fmt: skip
+        pairs, chunks = batch * channels, plan.target_chunks[0]
+        launch(
+            device_backward.targets_to_nodes,
+            (chunks, plan.target_tiles, pairs),
+            (parts, grad, scores.s, share, pull, top, table),
+            (features, plan.padded, *grad_lines),
+            (targets, nodes.used, plan.target_chunks[1], *scores.strides[:3], nodes.half,
+             problem.bound),
+            plan.constants["targets_to_nodes"],
+            dtypes=self.dtypes,
+            **plan.shape_of("targets_to_nodes"),
+        )  # fmt: skip
+        launch(
+            device_backward.finish_pulls,
+            (nodes.padded, pairs, 1),
+            (pulls, shifts, parts, totals, means),
+            (features, plan.padded),
+            (chunks,),
+            plan.constants["finish_pulls"],
+            dtypes=(plan.table_dtype,),
+            warps=8,
+        )
+        self.plan, self.grad_s, self.of_w = plan, grad_s, grad_w
+        self.pointers = (own_grad_t, left_out, grad, values, scores.s, scores.t, masked, top,
+                         peaks, table, pulls, shifts)  # fmt: skip
+        self.lines = *grad_lines, *lines
+        self.strides = scores.strides
+
+    def sources(
+        self,
+        grad_values: Tensor,
+        grad_t: Tensor,
+        images: tuple[int, int],
+        rows: tuple[int, int],
+        copy: Tensor | None = None,
+    ) -> None:
+        """Write the gradients of the sources `rows` of `images`: from, to.
+
+        grad_values (rows, M), its features side by side; grad_t (B, source, R), all of it. copy:
+        where the gradient of the context is copied to, as wide as grad_values.
+        """
+        plan, problem = self.plan, self.plan.problem
+        lines = -(-(rows[1] - rows[0]) // plan.tiles["source_gradients"].rows)
+        start = images[0] * problem.sources + rows[0]
+        launch(
+            device_backward.source_gradients,
+            (lines, images[1] - images[0], 1),
+            (grad_values, grad_values if copy is None else copy, grad_t, *self.pointers),
+            (problem.features, plan.padded, grad_values.stride(0), *self.lines),
+            (problem.sources, plan.nodes.used, *rows, images[0], start, *self.strides,
+             problem.bound),
+            plan.copying[copy is not None],
+            dtypes=self.dtypes,
+            **plan.shape_of("source_gradients"),
+        )  # fmt: skip
+
+    def of_scores(self) -> Tensor:
+        """(B, target, R)."""
+        problem = self.plan.problem
+        shape = problem.batch, problem.targets, problem.channels
+        return self.grad_s.tensor()[: math.prod(shape)].view(shape)
+
+    def of_weights(self) -> Tensor | None:
+        """(R,)."""
+        problem = self.plan.problem
+        if not problem.weighted:
+            return None
+        shape = problem.batch * problem.targets, problem.channels
+        return self.of_w.tensor()[: math.prod(shape)].view(shape).sum(0)
+
+
+def new_buffer(count: int, like: Tensor) -> Tensor:
+    """Uninitialized float32 memory."""
+    return torch.empty(count, dtype=torch.float32, device=like.device)
+
+
+def problem_of(
     values: Tensor,
     s: Tensor,
-    t: Tensor,
     w: Tensor | None,
     mask: Tensor | None,
-    sums: Sums,
     activation: int,
     bound: float,
     own: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of values, s, t and w."""
+    slopes: bool,
+) -> Problem:
+    """The problem of values (B, source, M) and target scores (B, target, R)."""
     batch, sources, features = values.shape
     targets, channels = s.shape[1:]
-    nodes = Nodes.of(activation, bound)
-    values, grad = rows_contiguous(values), rows_contiguous(grad)
-    shared = _shared(activation, own, mask, channels, nodes)
-    scores = (*s.stride(), *t.stride())
-    padded = sums.table.shape[-1]
-    table = _node_table(nodes, values.device)
-    masked = values if mask is None else mask.view(torch.uint8)
-    block_m = features_of_a_tile(features)
-    grad_s, share, pull = s.new_empty((3, batch, targets, channels)).unbind()
-    own_grad_t = torch.empty_like(pull) if own else pull
-    left_out = s.new_empty((batch, targets)) if own else pull
-    grad_w = torch.empty_like(pull) if w is not None else pull
-    how: dict[str, Any] = {
-        "dtypes": (values.dtype, grad.dtype, sums.top.dtype),
-        "warps": 8 if nodes.padded > 16 else 4,
-    }
-    lines, grad_lines = values.stride()[:2], grad.stride()[:2]
-    tile = {"BLOCK": BLOCK, "BLOCK_M": min(block_m, 64)}
-    launch(
-        device.target_gradients,
-        (-(-targets // BLOCK), batch, 1),
-        (grad_s, own_grad_t, grad_w, share, pull, left_out, grad, values, s, t, masked, sums.top,
-         sums.peaks, s if w is None else w, table, sums.table),
-        (features, padded, *grad_lines, *lines),
-        (targets, nodes.used, *scores, nodes.half, bound),
-        shared
-        | {"RP": 1 << (channels - 1).bit_length(), "HAS_W": w is not None, "SPLIT": is_split(grad)}
-        | tile,
-        **how,
-    )  # fmt: skip
-    tiles = -(-features // block_m)
-    chunks, chunk = chunks_of(targets, tiles * batch * channels)
-    parts = s.new_empty((chunks, batch * channels, nodes.padded, padded))
-    constants = {name: shared[name] for name in ("R", "KP", "OWN", "ACT")}
-    launch(
-        device.targets_to_nodes,
-        (chunks, tiles, batch * channels),
-        (parts, grad, s, share, pull, sums.top, table),
-        (features, padded, *grad_lines),
-        (targets, nodes.used, chunk, *s.stride(), nodes.half, bound),
-        constants | {"SPLIT": is_split(grad), "BLOCK": BLOCK, "BLOCK_M": block_m},
-        **how,
+    options = activation, bound, own, mask is not None, w is not None, slopes
+    return Problem(
+        batch, targets, sources, features, channels, *options, values.dtype, values.device
     )
-    pulls = parts.sum(0) if chunks > 1 else parts[0]
-    grad_values = torch.empty_like(values, memory_format=torch.contiguous_format)
-    grad_t = s.new_empty((batch, sources, channels))
-    launch(
-        device.source_gradients,
-        (-(-sources // BLOCK), batch, 1),
-        (grad_values, grad_t, own_grad_t, left_out, grad, values, s, t, masked, sums.top,
-         sums.peaks, table, sums.table, pulls),
-        (features, padded, *grad_values.stride()[:2], *grad_lines, *lines),
-        (sources, nodes.used, *scores, bound),
-        shared | {"SPLIT": is_split(values)} | tile,
-        **how,
-    )  # fmt: skip
-    return grad_values, grad_s, grad_t, grad_w.sum((0, 1)) if w is not None else None
-
-
-def _shared(
-    activation: int, own: bool, mask: Tensor | None, channels: int, nodes: Nodes
-) -> dict[str, Any]:
-    """Compile-time constants that most kernels take."""
-    return {
-        "R": channels,
-        "KP": nodes.padded,
-        "OWN": own,
-        "HAS_MASK": mask is not None,
-        "ACT": activation,
-    }
 
 
 _LIBRARY = torch.library.Library("scaseg", "FRAGMENT")
 _LIBRARY.define(
     "context(Tensor values, Tensor s, Tensor t, Tensor? w, Tensor? mask, int activation, "
-    "float bound, bool own, bool slopes) -> (Tensor, Tensor, Tensor, Tensor)"
+    "float bound, bool own, bool slopes) -> (Tensor, Tensor)"
 )
 _LIBRARY.define(
     "context_backward(Tensor grad, Tensor values, Tensor s, Tensor t, Tensor? w, Tensor? mask, "
-    "Tensor table, Tensor top, Tensor peaks, int activation, float bound, bool own) "
-    "-> (Tensor, Tensor, Tensor, Tensor)"
+    "Tensor kept, int activation, float bound, bool own) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -252,9 +260,10 @@ def _context(
     bound: float,
     own: bool,
     slopes: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    context, sums = forward(values, s, t, w, mask, activation, bound, own, slopes=slopes)
-    return context, *sums
+) -> tuple[Tensor, Tensor]:
+    plan = plan_of(problem_of(values, s, w, mask, activation, bound, own, slopes))
+    scores = Scores(s, t, (*s.stride(), *t.stride()))
+    return forward(plan, tiles.rows_contiguous(values), scores, w, mask)
 
 
 def _context_backward(
@@ -264,16 +273,22 @@ def _context_backward(
     t: Tensor,
     w: Tensor | None,
     mask: Tensor | None,
-    table: Tensor,
-    top: Tensor,
-    peaks: Tensor,
+    kept: Tensor,
     activation: int,
     bound: float,
     own: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    sums = Sums(table, top, peaks)
-    *grads, grad_w = backward(grad, values, s, t, w, mask, sums, activation, bound, own)
-    return grads[0], grads[1], grads[2], s.new_empty(0) if grad_w is None else grad_w
+    plan = plan_of(problem_of(values, s, w, mask, activation, bound, own, True))
+    scores = Scores(s, t, (*s.stride(), *t.stride()))
+    grad, values = tiles.rows_contiguous(grad), tiles.rows_contiguous(values)
+    grads = Gradients(plan, grad, values, scores, w, mask, kept)
+    batch, sources, features = values.shape
+    grad_values = values.new_empty((batch, sources, features))
+    grad_t = s.new_empty((batch, sources, s.shape[2]))
+    grads.sources(grad_values.view(-1, features), grad_t, (0, batch), (0, sources))
+    grad_w = grads.of_weights()
+    of_s = grads.of_scores().clone()  # what is returned must not hold the whole buffer
+    return grad_values, of_s, grad_t, s.new_empty(0) if grad_w is None else grad_w
 
 
 for _device in ("CPU", "CUDA"):
@@ -284,20 +299,13 @@ for _device in ("CPU", "CUDA"):
 @torch.library.register_fake("scaseg::context", lib=_LIBRARY)
 def _(values, s, t, w, mask, activation, bound, own, slopes):  # type: ignore[no-untyped-def]
     """Shapes for torch.compile, to which the kernels are closed."""
-    batch, _, features = values.shape
-    nodes, channels = Nodes.of(activation, bound), s.shape[2]
-    rows = nodes.padded * (1 + (slopes and activation != EXP))
-    known = own or activation == EXP
-    return (
-        values.new_empty((batch, s.shape[1], features)),
-        s.new_empty((batch * channels, rows, features + 16 - features % 16)),
-        s.new_empty((batch, channels) if known else (0,), dtype=torch.int64 if known else s.dtype),
-        s.new_empty((batch, channels, 2) if activation == EXP else (0,)),
-    )
+    problem = problem_of(values, s, w, mask, activation, bound, own, slopes)
+    out = values.new_empty((values.shape[0], s.shape[1], values.shape[2]))
+    return out, s.new_empty((kept_by(problem).total,))
 
 
 @torch.library.register_fake("scaseg::context_backward", lib=_LIBRARY)
-def _(grad, values, s, t, w, mask, table, top, peaks, activation, bound, own):  # type: ignore[no-untyped-def]
+def _(grad, values, s, t, w, mask, kept, activation, bound, own):  # type: ignore[no-untyped-def]
     grads = (values.new_empty(values.shape), s.new_empty(s.shape), s.new_empty(t.shape))
     return *grads, s.new_empty(s.shape[2:] if w is not None else (0,))
 
@@ -320,8 +328,8 @@ class KernelContext(Function):
         slopes = any(ctx.needs_input_grad)
         # a registered operation is closed to the compiler, but doubles the time of a small call
         compute = torch.ops.scaseg.context if torch.compiler.is_compiling() else _context
-        context, *sums = compute(values, s, t, w, mask, activation, bound, own, slopes)
-        ctx.save_for_backward(values, s, t, w, mask, *sums)
+        context, kept = compute(values, s, t, w, mask, activation, bound, own, slopes)
+        ctx.save_for_backward(values, s, t, w, mask, kept)
         ctx.options = activation, bound, own
         return context
 
@@ -351,6 +359,7 @@ def kernel_context(
     s, t = (x.unsqueeze(-1) if x.dim() == 2 else x for x in (target_score, source_score))
     w = None if channel_weight is None else channel_weight.float()
     code, bound = CODES[activation], 0.0 if score_bound is None else float(score_bound)
-    return KernelContext.apply(
-        values, s.float(), t.float(), w, source_mask, code, bound, exclude_self
-    )
+    mask = None if source_mask is None else source_mask.contiguous()  # not one row for all images
+    if torch.compiler.is_compiling():
+        prepare(code, bound, values.device.type, values.device.index)
+    return KernelContext.apply(values, s.float(), t.float(), w, mask, code, bound, exclude_self)
