@@ -82,7 +82,7 @@ def test_bench_of_blocks_is_written(tmp_path, capsys):
     assert any("time grows like size^" in line for line in lines)
     with (tmp_path / "timings" / "block.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["contender"] for row in rows[:3]] == ["sca", "sca, exp", "average"]
+    assert [row["contender"] for row in rows[:3]] == ["sca", "sca, exp", "sca, relu"]
     assert all(row["date"] and "torch" in row["machine"] for row in rows)
     text = (tmp_path / "timings" / "block.md").read_text()
     assert text.count("| its 1x1 convolutions |") == 2
