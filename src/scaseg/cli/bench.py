@@ -28,7 +28,8 @@ def add_command(add: Callable[..., Parser]) -> None:
     option = parser.add_argument
     about = "operator: the literal reference, dense, linear, attention, two 1x1 convolutions; "
     about += "block: sca with four activations, average, non-local blocks, sca's own 1x1 "
-    about += "convolutions; contexts: all of `scaseg contexts`; step: VGG16 with none, average, sca (default: %(default)s)"
+    about += "convolutions; contexts: all of `scaseg contexts`; step: VGG16 with none, "
+    about += "average, sca (default: %(default)s)"
     kinds = ("operator", "block", "contexts", "step")
     option("--what", choices=kinds, default="operator", metavar="KIND", help=about)
     about = "numbers of neurons, or sides of the images of a step, separated by commas (default: "
