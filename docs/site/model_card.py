@@ -14,14 +14,14 @@ import json
 import re
 import sys
 from math import prod
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from scaseg.comparison.tables import markdown_table
-from scaseg.config.recipe import describe
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_json, write_text
 from scaseg.io.model_folder import CONFIG, WEIGHTS
+from scaseg.models.card import MEANS, changed_settings, without_paths
 
 FOLDER = Path(__file__).parents[2] / "src" / "scaseg" / "builtin" / "outdoor"
 CARD, METRICS = "README.md", "metrics.json"
@@ -39,10 +39,6 @@ COLORS = {
 # the size to which images are brought, chosen on validation images: docs/log.md
 FIT = (480, 480)
 DATA = "stanford_background"  # the name of its data, wherever they lie
-MEANS = {"PPA/aAcc": "PPA", "CAA/mAcc": "CAA", "mIoU": "mIoU"}
-# settings that say nothing about the model
-ASIDE = {"data.root", "data.cache", "data.cache_dir", "data.check", "model.palette"}
-ASIDE |= {"training.checkpoint_every", "training.checkpoint_minutes", "training.loggers"}
 
 
 def metrics_table(metrics: dict[str, Any], weights: Path) -> str:
@@ -71,13 +67,11 @@ def count_weights(path: Path) -> int:
 
 def training_table(training: dict[str, Any]) -> str:
     """A table of the settings that are not the defaults, and of the epoch that was chosen."""
-    rows, notes = [], []
-    for key, usual, _, about in describe():
-        section, name = key.split(".")
-        value = training["recipe"].get(section, {}).get(name, usual)
-        usual = list(usual) if isinstance(usual, tuple) else usual
-        if value != usual and section != "machine" and key not in ASIDE:
-            rows.append([f"`{key}`", f"`{value}`", about])
+    rows = [
+        [f"`{key}`", f"`{value}`", about]
+        for key, value, about in changed_settings(training["recipe"])
+    ]
+    notes = []
     if kept := training.get("validation"):
         score = f"mIoU {float(kept['mIoU']):.1f} on the photographs held out for choices"
         notes.append(f"Kept: the weights after epoch {kept['epoch']}, {score}.")
@@ -109,23 +103,6 @@ def finished_config(config: dict[str, Any]) -> dict[str, Any]:
     if config["palette"] is None:
         config["palette"] = [list(COLORS[name]) for name in config["classes"]]
     return config
-
-
-def without_paths(value: Any) -> Any:
-    """Reduce every absolute path, at any depth, to its last name.
-
-    >>> without_paths({"root": "/home/me/photos", "scale": [0.5, 2]})
-    {'root': 'photos', 'scale': [0.5, 2]}
-    """
-    if isinstance(value, dict):
-        return {key: without_paths(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_paths(item) for item in value]
-    if isinstance(value, str):
-        for kind in (PurePosixPath, PureWindowsPath):
-            if kind(value).is_absolute():
-                return kind(value).name
-    return value
 
 
 def main(folder: Path = FOLDER) -> None:

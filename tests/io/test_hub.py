@@ -9,7 +9,7 @@ import torch
 
 import scaseg
 from scaseg.errors import UserError
-from scaseg.io import model_folder
+from scaseg.io import hub
 from scaseg.io.model_folder import BUILTIN
 
 OUTDOOR = BUILTIN / "outdoor"
@@ -64,7 +64,7 @@ def test_what_is_not_in_the_cache_is_downloaded(cache, monkeypatch):
         return str(OUTDOOR)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", answer)
-    monkeypatch.setattr(model_folder, "_probe", lambda address: None)
+    monkeypatch.setattr(hub, "probe", lambda address: None)
     found = scaseg.load_model("someone/outdoor", revision="v1")
     files = ["config.json", "model.safetensors"]
     assert asked == [("someone/outdoor", files, {"revision": "v1"})]
@@ -128,27 +128,3 @@ def test_a_backbone_from_the_cache(cache):
     )
     for name, tensor in state.items():
         assert torch.equal(model.backbone.state_dict()[name], tensor), name
-
-
-def test_push_to_hub(monkeypatch, tmp_path):
-    """What is uploaded is a whole model with a card; what comes back is the commit's address."""
-
-    class Repository:
-        repo_id = "me/mine"
-
-    def upload(self, *, repo_id, folder_path, commit_message, **options):
-        assert repo_id == "me/mine"
-        shutil.copytree(folder_path, tmp_path / "uploaded")
-        return f"https://hub/{repo_id}/commit/1: {commit_message}"
-
-    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda self, **options: Repository())
-    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
-    model = scaseg.load_model("outdoor")
-    assert model.push_to_hub("mine", half=True, commit_message="first") == (
-        "https://hub/me/mine/commit/1: first"
-    )
-    names = {path.name for path in (tmp_path / "uploaded").iterdir()}
-    assert names == {"config.json", "model.safetensors", "README.md"}
-    assert "library_name: scaseg" in (tmp_path / "uploaded" / "README.md").read_text()
-    again = scaseg.load_model(tmp_path / "uploaded")
-    assert again.config == model.config

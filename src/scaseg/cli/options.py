@@ -86,7 +86,8 @@ def add_model(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help=f"a run folder, one by save_pretrained, or {USUAL}: built in, and the default",
+        help=f"a run folder, one by save_pretrained, hf:USER/MODEL of the Hugging Face hub, or "
+        f"{USUAL}: built in, and the default",
     )
     add_with_context(parser)
 

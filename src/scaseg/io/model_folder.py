@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from scaseg.errors import UserError, nearest
+from scaseg.io.hub import download
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # of a saved model
 RECIPE = "recipe.yaml"  # of a run
 MODEL, BEST = Path("model"), Path("checkpoints/best")  # where a run has its model
 
 BUILTIN = Path(__file__).parents[1] / "builtin"  # the models of the package
+HUB = "hf:"  # what stands before a repository of the Hugging Face hub
 USUAL = "outdoor"  # the one that commands take where none is named
 
 
@@ -23,11 +23,13 @@ def find_model(path: str | Path | None) -> Path:
     """Return the folder of a model: a saved one, that of a run, or a built-in one by its name.
 
     A folder of that name in the working folder comes first, as on the Hugging Face hub. Of a run
-    that was cut off, the best model so far. None is the usual built-in one. UserError where there
-    is none.
+    that was cut off, the best model so far. hf:USER/MODEL is one of the Hugging Face hub. None is
+    the usual built-in one. UserError where there is none.
     """
     if path is None:
         return BUILTIN / USUAL
+    if isinstance(path, str) and path.startswith(HUB):
+        return download(path.removeprefix(HUB), CONFIG, WEIGHTS)
     name, path = os.fspath(path), Path(path)
     is_builtin = name in builtin_models()
     try:
@@ -88,40 +90,3 @@ def is_repository(name: str | Path) -> bool:
     """Whether a name can only be a repository of the hub: user/model, and nothing here."""
     is_id = isinstance(name, str) and re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None
     return is_id and not os.path.lexists(name)
-
-
-def download(repository: str, *files: str, optional: tuple[str, ...] = (), **options: Any) -> Path:
-    """Return the folder with these files of a repository, from the hub's cache or downloaded.
-
-    UserError where they cannot be had; offline is noticed at once. optional: fetched too where the
-    repository has them. options: of
-    huggingface_hub.snapshot_download: revision, token, cache_dir, ...
-    """
-    from huggingface_hub import constants, snapshot_download
-
-    try:
-        with suppress(FileNotFoundError):  # LocalEntryNotFoundError: not in the cache
-            found = Path(snapshot_download(repository, **{**options, "local_files_only": True}))
-            whole = all((found / name).is_file() for name in files)
-            if whole and not options.get("force_download"):
-                return found
-        if not options.get("local_files_only"):
-            _probe(constants.ENDPOINT)  # the hub's client would retry for half a minute first
-        wanted = [*files, *optional]
-        return Path(snapshot_download(repository, allow_patterns=wanted, **options))
-    except Exception as error:  # whatever its client and the network come up with
-        problem = "not here, and cannot be downloaded from the Hugging Face hub"
-        remedy = f"check its name, or fetch {' and '.join(files)} elsewhere and give the path"
-        raise UserError(repository, problem, remedy, type(error).__name__) from error
-
-
-def _probe(address: str) -> None:
-    """Raise OSError within two seconds if nothing answers there."""
-    import socket
-    from urllib.parse import urlsplit
-
-    if any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ):
-        return  # the way out is somebody else's business
-    parts = urlsplit(address)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
-    socket.create_connection((parts.hostname or "", port), timeout=2).close()

@@ -12,7 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from scaseg.config.model import MOST_CLASSES, ModelConfig, read_config
 from scaseg.errors import UserError, located
-from scaseg.io.model_folder import CONFIG, WEIGHTS, download, find_model, is_repository
+from scaseg.io.hub import download
+from scaseg.io.model_folder import CONFIG, WEIGHTS, find_model, is_repository
 from scaseg.models.backbones.base import Backbone
 from scaseg.models.classes import change_classes
 from scaseg.models.heads import build_head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -14,10 +15,12 @@ from torch import Tensor, nn
 from scaseg.config.model import ModelConfig
 from scaseg.data.sample import check_unit_range, normalize
 from scaseg.errors import UserError
-from scaseg.io.atomic import write_json
+from scaseg.io.atomic import write_json, write_text
+from scaseg.io.hub import OFFLINE, probe, reaching
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.tensors import write_tensors
 from scaseg.models.backbones.base import Backbone, Map
+from scaseg.models.card import model_card, without_paths
 from scaseg.models.heads import PyramidHead
 from scaseg.models.padding import enlarge, keep_real, real_pixels
 
@@ -210,23 +213,46 @@ class Segmenter(nn.Module):
 
         return load_model(name, classes=classes, **hub)
 
-    def push_to_hub(self, repo_id: str, *, half: bool = False, **options: Any) -> str:
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        half: bool = False,
+        license: str | None = None,  # noqa: A002
+        **options: Any,
+    ) -> str:
         """Upload the model to the Hugging Face hub, with a card; return the address of the commit.
 
-        options: of huggingface_hub.ModelHubMixin.push_to_hub: private, token, commit_message, ...
+        The card is written from the record of its training; license: such as apache-2.0. Paths of
+        this machine are left out of both. options: of huggingface_hub.ModelHubMixin.push_to_hub:
+        private, token, commit_message, ... UserError where the hub cannot be reached or refuses.
         """
         # Here, and not a base class: it takes a third of a second to import, its save_pretrained
         # removes the old config.json before the new one is there, and its from_pretrained reads
         # whatever stands in one.
-        from huggingface_hub import ModelHubMixin
+        from huggingface_hub import ModelHubMixin, constants
 
-        model = self
+        if constants.HF_HUB_OFFLINE:
+            raise UserError(repo_id, f"cannot be uploaded, {OFFLINE} is set", f"unset {OFFLINE}")
+        model, own = self, self.config
 
         class Upload(ModelHubMixin, library_name="scaseg", pipeline_tag="image-segmentation"):
             def _save_pretrained(self, save_directory: Path) -> None:
                 model.save_pretrained(save_directory, half=half)
+                write_text(save_directory / "README.md", model_card(model, repo_id, license))
 
-        return Upload().push_to_hub(repo_id, **options)
+        self.config = replace(own, training=without_paths(own.training))
+        try:
+            with reaching(f"uploading to {repo_id}"):
+                probe(constants.ENDPOINT)
+                return Upload().push_to_hub(repo_id, **options)
+        except UserError:
+            raise
+        except Exception as error:  # whatever its client and the network come up with
+            remedy = "check the name, and log in with `hf auth login` or give token="
+            raise UserError.cannot_be("uploaded", repo_id, error, remedy) from error
+        finally:
+            self.config = own
 
     def _check(self, images: Tensor, sizes: Tensor | None) -> None:
         channels, least = self.config.in_channels, self.backbone.least_side

@@ -67,6 +67,11 @@ def finished_result(folder: Path) -> Result:
     return Result(model, rows, best, folder)
 
 
+def _share(text: str) -> float | None:
+    number = float(text or "nan")
+    return round(number, 2) if number == number else None
+
+
 def finish(
     model: Segmenter, run: RunConfig, folder: Path, best: BestCheckpoint | None, rows: list[Row]
 ) -> None:
@@ -77,10 +82,13 @@ def finish(
         read_weights(model, folder / BEST)
         temperature = read_config(folder / BEST).temperature
         chosen = next((row for row in rows if int(row["epoch"]) == best.epoch), chosen)
-    record = {
-        "recipe": asdict(run),
-        "validation": {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")},
+    judged = {name: chosen.get(name) for name in ("epoch", "PPA", "CAA", "mIoU")}
+    classes = {
+        row["class"]: {key: _share(row[key]) for key in ("accuracy", "IoU")}
+        for row in read_rows(folder / PER_CLASS)
+        if row["epoch"] == str(judged["epoch"])
     }
+    record = {"recipe": asdict(run), "validation": {**judged, "per_class": classes}}
     if started_from := model.config.training.get("started_from"):
         record["started_from"] = started_from
     model.config = replace(model.config, training=record, temperature=temperature)

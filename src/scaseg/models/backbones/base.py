@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from scaseg.config.model import IMAGENET_MEAN, IMAGENET_STD
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.errors import UserError
-from scaseg.io.model_folder import WEIGHTS, download
+from scaseg.io.hub import download
+from scaseg.io.model_folder import WEIGHTS
 from scaseg.io.tensors import read_tensors
 
 State = dict[str, Tensor]

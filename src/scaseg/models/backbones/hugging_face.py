@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.errors import UserError, located, one_line
-from scaseg.io.model_folder import CONFIG, WEIGHTS, download
+from scaseg.io.hub import download
+from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.models.backbones.base import State
 from scaseg.models.backbones.foreign import ForeignBackbone, choose_levels, missing_library
 

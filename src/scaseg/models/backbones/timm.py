@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from scaseg.errors import UserError, one_line
-from scaseg.io.model_folder import WEIGHTS, download
+from scaseg.io.hub import download
+from scaseg.io.model_folder import WEIGHTS
 from scaseg.models.backbones.base import State
 from scaseg.models.backbones.foreign import ForeignBackbone, choose_levels, missing_library
 
