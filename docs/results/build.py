@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from making import blocks, costs, identity, outdoor, overview, own_folder, paper  # noqa: F401  (they register what fills the marks)
+from making import blocks, costs, identity, outdoor, overview, own_folder, paper, scale  # noqa: F401  (they register what fills the marks)
 from making.marks import Page, filled
 from making.pictures import draw_pictures, stale_pictures
 from making.studies import Study, find_studies

@@ -131,6 +131,9 @@ LOSSES: dict[str, Loss] = {
 }
 
 
+AVERAGED = ("cross_entropy", "focal")  # means over pixels: parts of a batch add up
+
+
 def _pixel_costs(scores: Tensor, labels: Tensor) -> Tensor:
     """-log p(true class) of each pixel (B, H, W); 0 where unlabelled."""
     return F.cross_entropy(scores.float(), labels, ignore_index=IGNORE, reduction="none")
@@ -143,9 +146,14 @@ def _pixel_weights(labels: Tensor, weights: Tensor) -> Tensor:
 
 def _total_weight(labels: Tensor, weights: Tensor | None) -> Tensor:
     """The sum of all pixels' weights, never 0: 0 / 0 would turn the network's weights into NaN."""
+    return total_weight(labels, weights).clamp(min=1 if weights is None else 1e-6)
+
+
+def total_weight(labels: Tensor, weights: Tensor | None) -> Tensor:
+    """The sum of the weights of all labelled pixels: what the losses of AVERAGED divide by."""
     if weights is None:
-        return (labels != IGNORE).sum().clamp(min=1)
-    return _pixel_weights(labels, weights).sum().clamp(min=1e-6)
+        return (labels != IGNORE).sum()
+    return _pixel_weights(labels, weights).sum()
 
 
 class ClassWeights(NamedTuple):

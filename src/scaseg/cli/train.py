@@ -30,6 +30,9 @@ def add_command(add: Callable[..., Parser]) -> None:
     parser.add_argument("--start-from", metavar="MODEL", help=about)
     about = "continue the run in --out; with --epochs N, to another number of epochs"
     parser.add_argument("--resume", action="store_true", help=about)
+    about = "--resume if anything was saved in --out, else start: for torchrun and SLURM, which "
+    about += "start the same command again"
+    parser.add_argument("--auto-resume", action="store_true", help=about)
     parser.add_argument(
         "--overwrite", action="store_true", help="start over in the folder of a run"
     )
@@ -65,6 +68,7 @@ def _train(options: argparse.Namespace) -> None:
             options.out,
             overrides=read_overrides(options, keys),
             resume=options.resume,
+            auto_resume=options.auto_resume,
             overwrite=options.overwrite,
             fast_dev_run=options.fast_dev_run,
             quiet=options.quiet,

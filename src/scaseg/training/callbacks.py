@@ -77,9 +77,13 @@ class MetricsTable(Callback):
     ) -> None:
         assert isinstance(pl_module, SegmentationModule)
         if not pl_module.is_skipping:  # else nothing was learned from it
-            self._images += len(batch.names)
+            images = len(batch.names) * trainer.world_size
+            self._images += images
             # summed on its device: reading the number would make a GPU wait at every step
-            self._loss = self._loss + outputs["loss"].detach() * len(batch.names)
+            loss = outputs["loss"].detach()
+            if pl_module.step_loss is not None:
+                loss = pl_module.step_loss / trainer.accumulate_grad_batches
+            self._loss = self._loss + loss * images
         assert trainer.max_epochs is not None
         steps = int(trainer.num_training_batches)
         done = trainer.current_epoch * steps + batch_idx + 1
@@ -87,7 +91,7 @@ class MetricsTable(Callback):
 
     def _note(self, trainer: Trainer) -> str:
         rate = trainer.optimizers[0].param_groups[-2:][0]["lr"]
-        speed = self._images * trainer.world_size / (time.perf_counter() - self._start)
+        speed = self._images / (time.perf_counter() - self._start)
         epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         return f"{epoch} loss {self._mean_loss(trainer):.3f} lr {rate:.1e} {speed:.1f} images/s"
 
@@ -110,7 +114,7 @@ class MetricsTable(Callback):
             "head_lr": rates[-1],
             **dict.fromkeys(("PPA", "CAA", "mIoU")),
             "seconds": round(time.perf_counter() - self._start, 3),
-            "images_per_second": round(self._images * trainer.world_size / seconds, 2),
+            "images_per_second": round(self._images / seconds, 2),
         }
         if self._training_seconds is not None and pl_module.scores is not None:
             row.update(pl_module.scores.summary(), val_loss=pl_module.validation_loss)

@@ -34,6 +34,15 @@ def all_reduce_max(trainer: Trainer, *numbers: int) -> list[int]:
     return [int(number) for number in tensor.tolist()]
 
 
+def all_reduce_sum(trainer: Trainer, *numbers: float) -> list[float]:
+    """Return the sum of each number over all processes; all must call at the same point."""
+    if trainer.world_size == 1:
+        return list(numbers)
+    tensor = torch.tensor(numbers, dtype=torch.float64, device=trainer.strategy.root_device)
+    torch.distributed.all_reduce(tensor)
+    return [float(number) for number in tensor.tolist()]
+
+
 def all_gather(trainer: Trainer, items: list[Item]) -> list[Item]:
     """Return the items of all processes; all must call at the same point."""
     if trainer.world_size == 1:

@@ -20,13 +20,14 @@ from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import IGNORE, Batch, normalize
 from scaseg.errors import located
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
+from scaseg.losses import AVERAGED, total_weight
 from scaseg.metrics import Calibration, ConfusionMatrix, Scores
 from scaseg.models.padding import enlarge
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
-from scaseg.training.distributed import SharedError, all_gather, all_reduce_max
+from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
 
 
 def poly_factor(step: int, steps: int, *, power: float, warmup: int = 0) -> float:
@@ -82,6 +83,7 @@ class SegmentationModule(LightningModule):
         self._validation_losses: list[Tensor] = []
         self.skipped = 0  # batches, in the whole run
         self.is_skipping = False  # the current batch
+        self.step_loss: float | None = None  # over all processes, where there are several
         self._batches_in_step = self._skipped_in_step = 0
         if config.freeze_backbone:
             model.backbone.requires_grad_(False)
@@ -147,8 +149,17 @@ class SegmentationModule(LightningModule):
         loss = self.batch_loss(batch)
         self._batches_in_step += 1
         # skipped by all processes where the loss of one is not finite
-        is_nan = not math.isfinite(float(loss.detach()))
-        self.is_skipping = bool(all_reduce_max(self.trainer, int(is_nan))[0])
+        value = float(loss.detach())
+        is_nan = not math.isfinite(value)
+        weight = self._share_of_step(batch)
+        counts = (is_nan, weight, 0.0 if is_nan else weight * value)
+        nans, total, summed = all_reduce_sum(self.trainer, *counts)
+        self.is_skipping = nans > 0
+        if self.trainer.world_size > 1 and not self.is_skipping:
+            # DDP averages over processes, of which each may have other numbers of labelled pixels:
+            # so the step is the one that a single process would take
+            loss = loss * (weight * self.trainer.world_size / max(total, 1e-6))
+            self.step_loss = summed / max(total, 1e-6)
         if self.is_skipping:
             self._stop_or_skip(batch.names if is_nan else [])
             self._skipped_in_step += 1
@@ -160,6 +171,12 @@ class SegmentationModule(LightningModule):
         if self.trainer.loggers:  # metrics.csv has its own mean, and this takes a millisecond
             self.log("train/loss", loss, batch_size=len(batch.names))
         return loss
+
+    def _share_of_step(self, batch: Batch) -> float:
+        """What the loss of this process counts in the step, beside those of others."""
+        if self.trainer.world_size == 1 or self.config.loss not in AVERAGED:
+            return 1.0
+        return float(total_weight(batch.labels.long(), self.class_weights))
 
     def batch_loss(self, batch: Batch) -> Tensor:
         """The loss of a batch as the loader gives it, on this module's device."""

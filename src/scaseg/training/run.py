@@ -73,9 +73,9 @@ from scaseg.training.trainer import (
 )
 
 Log = Callable[[str], None]
-# settings that may change when a run is resumed, perhaps on another machine
-# (not how many devices: the schedule counts their steps)
-MOVABLE = {"data.root", "training.on_nan", "training.epochs"}
+# settings that may change when a run is resumed, perhaps on another machine; on another number of
+# devices the images of a step stay as many
+MOVABLE = {"machine.devices", "machine.nodes", "data.root", "training.on_nan", "training.epochs"}
 MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
 MOVABLE |= {f"machine.{key}" for key in ("augment", "activation_checkpointing")}
 
@@ -87,6 +87,7 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     start_from: str | Path | None = None,
     resume: bool = False,
+    auto_resume: bool = False,
     overwrite: bool = False,
     fast_dev_run: bool = False,
     quiet: bool = False,
@@ -105,7 +106,9 @@ def train(
     kept for the same classes, and all but the last layer for others, where classes that share a
     name keep their row. resume continues the run in `out`, and needs no recipe; with another
     number of epochs (overrides={"training.epochs": 40}), the schedule goes on where a run of that
-    length would be. overwrite starts over in the folder of a run. fast_dev_run takes one batch
+    length would be, and on another number of devices, with as many images a step. auto_resume does
+    so if anything was saved, and starts otherwise: for launchers that start a command again.
+    overwrite starts over in the folder of a run. fast_dev_run takes one batch
     through training and validation and writes nothing. log is called with lines of text; by default
     they go to stderr, unless quiet.
 
@@ -123,6 +126,12 @@ def train(
         raise UserError("overrides", "given with a RunConfig", "use dataclasses.replace instead")
     if start_from is not None:
         overrides["model.start_from"] = str(start_from)
+    if auto_resume and folder is not None and not resume:
+        # by what is saved, which the processes of a run cannot see before all have started
+        resume = has_state(folder / LAST) or (folder / MODEL / CONFIG).is_file()
+        overwrite |= not resume and (folder / RECIPE).is_file()
+        if resume and not isinstance(run, RunConfig):
+            overrides, run = _unchanged(folder, run, overrides), None
     notes = [] if resume or run is not None else [USUAL_NOTE]
     if resume:
         if overwrite or fast_dev_run or isinstance(run, (str, Path)):
@@ -137,6 +146,9 @@ def train(
         run = load_recipe(USUAL if run is None else run, overrides)
     elif start_from is not None:
         run = replace(run, model=replace(run.model, start_from=str(start_from)))
+    if resume and folder is not None:
+        run, kept = _keep_batch(run, load_recipe(folder / RECIPE))
+        notes += kept
     if not resume:
         run = adopt_architecture(run, set(overrides), folder)
         require_effect(run, overrides)
@@ -346,6 +358,37 @@ def _train(
         except OSError as error:
             raise WorkError(f"writing {folder / MODEL}", str(error)) from error
     return Result(model.eval(), table.rows, best.epoch if best else None, folder)
+
+
+def _unchanged(
+    folder: Path, recipe: str | Path | None, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those of the settings of a command that may change; UserError where others have."""
+    wanted = asdict(load_recipe(USUAL if recipe is None else recipe, overrides))
+    recorded = asdict(load_recipe(folder / RECIPE))
+    for key in sorted(set(overrides) - MOVABLE - {"model.start_from"}):
+        first, *rest = key.split(".")
+        now, before = wanted[first], recorded[first]
+        for part in rest:
+            now, before = now.get(part), before.get(part)
+        if now != before:
+            problem = f"{now}, but {folder} is a run with {before}"
+            raise UserError(f"--{key}", problem, "give another folder, or the same settings")
+    return {key: value for key, value in overrides.items() if key in MOVABLE}
+
+
+def _keep_batch(run: RunConfig, before: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run with as many images a step as before, on however many processes; and a note."""
+    images = before.training.batch_size * before.machine.devices * before.machine.nodes
+    processes = run.machine.devices * run.machine.nodes
+    if processes == before.machine.devices * before.machine.nodes:
+        return run, []
+    if images % processes:
+        problem = f"{processes} processes for the {images} images of a step"
+        raise UserError("--devices", problem, f"give a number that divides {images}")
+    size = images // processes
+    note = f"{images} images a step, as before: {size} on each of {processes}"
+    return replace(run, training=replace(run.training, batch_size=size)), [note]
 
 
 def _schedule_note(module: SegmentationModule, before: int, done: int) -> str:

@@ -1,0 +1,57 @@
+"""Trainings of several processes, forked after the imports, as a launcher would start them.
+
+Standard input has a line for each training: {"processes": 2, "arguments": {...}}; the answer is the
+number of each process, and after "end" the codes with which they ended.
+"""
+
+import json
+import os
+import socket
+import sys
+import traceback
+
+from lightning_utilities.core.rank_zero import rank_zero_only
+
+import scaseg
+from scaseg.errors import UserError, WorkError
+
+
+def main():
+    children = []
+    for line in sys.stdin:
+        if line.strip() == "end":
+            print(json.dumps([os.waitpid(child, 0)[1] for child in children]), flush=True)
+            children = []
+            continue
+        task = json.loads(line)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        for rank in range(task["processes"]):
+            if (child := os.fork()) == 0:
+                become(rank, task["processes"], port, task["arguments"])
+            children.append(child)
+        print(json.dumps(children), flush=True)
+
+
+def become(rank, processes, port, arguments):
+    if processes > 1:  # as torchrun sets them
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
+        os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ["TORCHELASTIC_RUN_ID"] = "tests"
+        rank_zero_only.rank = rank  # Lightning has read it when it was imported
+    try:
+        scaseg.train(quiet=True, **arguments)
+        os._exit(0)
+    except (UserError, WorkError) as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    scaseg.train  # noqa: B018  # its imports, once
+    main()

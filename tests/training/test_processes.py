@@ -1,0 +1,127 @@
+"""1, 2 and 4 processes take the same steps; a run goes on after one is killed, on any number."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scaseg.io.table import read_rows
+from scaseg.io.tensors import read_tensors
+from tests.scenes import write_scenes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def launch():
+    """Start a training on so many processes; gives their ids, and waits for all."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.training.processes"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+
+    def ask(text):
+        driver.stdin.write(text + "\n")
+        driver.stdin.flush()
+        return json.loads(driver.stdout.readline())
+
+    def start(processes, **arguments):
+        arguments.setdefault("overrides", {})["machine.devices"] = str(processes)
+        pids = ask(json.dumps({"processes": processes, "arguments": arguments}))
+        return pids, lambda: ask("end")
+
+    with driver:
+        yield start
+        driver.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """Eight scenes to train on, of which each has another share of labelled pixels."""
+    scenes = write_scenes(tmp_path_factory.mktemp("scenes"), 14, size=(24, 24))
+    for index, path in enumerate(sorted((scenes / "labels").iterdir())):
+        with Image.open(path) as image:
+            labels, palette = np.array(image), image.getpalette()
+        labels[: index + 3] = 255
+        changed = Image.fromarray(labels)
+        if palette:
+            changed.putpalette(palette)
+        changed.save(path)
+    keys = {"data.root": str(scenes), "data.val": "train", "machine.device": "cpu"}
+    keys |= {"model.backbone": "tiny", "model.head": "pointwise", "model.context": "sca"}
+    keys |= {"augment.crop": "null", "augment.scale": "null", "augment.fit": "null"}
+    keys |= {"machine.workers": "0", "model.backbone_weights": "null"}
+    keys["training.pictures"] = "0"
+    keys["training.batch_norm"] = "frozen"  # norms that learn see the images of a process alone
+    return keys | {"training.epochs": "3", "training.optimizer": "SGD", "training.lr": "0.001"}
+
+
+def weights(out):
+    return read_tensors(out / "model" / "model.safetensors")[0]
+
+
+def assert_same(out, other, tolerance):
+    rows, others = (read_rows(folder / "metrics.csv") for folder in (out, other))
+    assert [row["step"] for row in rows] == [row["step"] for row in others]
+    for name in ("loss", "val_loss", "mIoU", "lr"):
+        values = [[float(row[name]) for row in both] for both in (rows, others)]
+        np.testing.assert_allclose(*values, rtol=tolerance, err_msg=name)
+    own, theirs = weights(out), weights(other)
+    for name, value in own.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=20 * tolerance)
+
+
+def test_any_number_of_processes_takes_the_same_steps(launch, settings, tmp_path):
+    """The same images in each step: equal losses, rows and weights, to rounding."""
+    for processes in (1, 2, 4):
+        keys = settings | {"training.batch_size": str(4 // processes)}
+        _, end = launch(processes, out=str(tmp_path / str(processes)), overrides=keys)
+        assert end() == [0] * processes
+    losses = [float(row["loss"]) for row in read_rows(tmp_path / "1" / "metrics.csv")]
+    assert len(set(losses)) == 3  # it learns
+    for processes in (2, 4):
+        assert_same(tmp_path / "1", tmp_path / str(processes), 1e-5)
+
+
+def test_a_run_goes_on_after_a_kill_on_another_number_of_processes(launch, settings, tmp_path):
+    """The same command again, as a launcher gives it: from the last state, as if nothing was."""
+    keys = settings | {"training.batch_size": "2", "training.epochs": "10"}
+    keys["training.checkpoint_every"] = "1"
+    _, end = launch(2, out=str(tmp_path / "whole"), overrides=dict(keys))
+    assert end() == [0, 0]
+    out = tmp_path / "killed"
+    pids, end = launch(2, out=str(out), overrides=dict(keys), auto_resume=True)
+    limit = time.monotonic() + 100
+    while len(read_rows(out / "metrics.csv")) < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    os.kill(pids[1], signal.SIGKILL)
+    assert end() == [256, signal.SIGKILL]  # the other one ends too, with an error
+    assert len(read_rows(out / "metrics.csv")) < 10, "too late: all was done"
+    _, end = launch(2, out=str(out), overrides=dict(keys) | {"training.lr": "1"}, auto_resume=True)
+    assert 0 not in end()  # refused by both
+    pids, end = launch(2, out=str(out), overrides=dict(keys), auto_resume=True)
+    while len(read_rows(out / "metrics.csv")) < 5:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert end() == [signal.SIGKILL] * 2
+    _, end = launch(4, out=str(out), resume=True)  # on four, one image on each
+    assert end() == [0] * 4
+    assert_same(tmp_path / "whole", out, 1e-4)
+    sessions = json.loads((out / "environment.json").read_text())["sessions"]
+    assert len(sessions) == 3
+    _, end = launch(3, out=str(out), resume=True)
+    assert 0 not in end()
