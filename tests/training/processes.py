@@ -6,17 +6,19 @@ number of each process, and after "end" the codes with which they ended.
 
 import json
 import os
-import socket
 import sys
 import traceback
 
 from lightning_utilities.core.rank_zero import rank_zero_only
+from torch.distributed import TCPStore
 
 import scaseg
 from scaseg.errors import UserError, WorkError
 
 
 def main():
+    # as torchrun's: one for all attempts, with what earlier ones left in it
+    store, attempt = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), -1
     children = []
     for line in sys.stdin:
         if line.strip() == "end":
@@ -24,22 +26,21 @@ def main():
             children = []
             continue
         task = json.loads(line)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        attempt += 1
         for rank in range(task["processes"]):
             if (child := os.fork()) == 0:
-                become(rank, task["processes"], port, task["arguments"])
+                become(rank, task["processes"], store.port, attempt, task["arguments"])
             children.append(child)
         print(json.dumps(children), flush=True)
 
 
-def become(rank, processes, port, arguments):
+def become(rank, processes, port, attempt, arguments):
     if processes > 1:  # as torchrun sets them
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
         os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        os.environ["TORCHELASTIC_RUN_ID"] = "tests"
+        os.environ |= {"TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
         rank_zero_only.rank = rank  # Lightning has read it when it was imported
     try:
         scaseg.train(quiet=True, **arguments)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning import Callback, LightningModule, Trainer
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 Item = TypeVar("Item")
 PERIOD = 0.5  # seconds between checks
@@ -23,6 +24,25 @@ GRACE = 30  # seconds that the first process may take to end
 def is_rank_zero() -> bool:
     """Whether this process is the one that writes files and messages."""
     return getattr(rank_zero_only, "rank", None) in (None, 0)  # Lightning reads the launcher's
+
+
+def join_restarted(device: str) -> None:
+    """Meet the other processes after a restart by torchrun under a name of this attempt.
+
+    torchrun keeps its store, and in it the addresses of processes that are gone: gloo would call
+    them. Lightning takes a group that is there.
+    """
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or torch.distributed.is_initialized():
+        return
+    port = int(os.environ["MASTER_PORT"])
+    store = TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+    torch.distributed.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
+        store=PrefixStore(f"attempt_{attempt}", store),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
 
 
 def all_reduce_max(trainer: Trainer, *numbers: int) -> list[int]:

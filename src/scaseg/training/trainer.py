@@ -22,6 +22,7 @@ from scaseg.training.distributed import (
     SharedError,
     exit_if_child_lost,
     exit_if_parent_lost,
+    join_restarted,
 )
 from scaseg.training.signals import TerminatedError
 
@@ -59,6 +60,8 @@ def build_trainer(
     """Build a Trainer that does nothing unasked: no files, no bar, no summary."""
     processes, device = machine.devices * machine.nodes, choose_accelerator(machine)
     precision = choose_precision(machine.precision, device)
+    if processes > 1:
+        join_restarted(device)
     trainer = Trainer(
         accelerator=device,
         devices=machine.devices,
