@@ -40,10 +40,11 @@ class MeanFieldClassifier(AuxiliaryClassifier):
 
     def forward(self, x: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """(B, C, H, W), source_mask (B, n) -> (B, classes, H, W)."""
+        height, width = x.shape[-2:]
         unary = neurons(super().forward(x))
         feature = neurons(self.feature(x))
         with torch.autocast(x.device.type, enabled=False):
-            place = _places(*x.shape[-2:]).to(feature) / self.reach.exp().view(2, 1, 1)
+            place = _places(height, width, x.device).to(feature) / self.reach.exp().view(2, 1, 1)
             near = place[0].expand(x.shape[0], -1, -1)
             kernels = (near, torch.cat([place[1].expand_as(near), feature], -1))
             weight = self.kernel_weight.to(unary.dtype)
@@ -53,7 +54,7 @@ class MeanFieldClassifier(AuxiliaryClassifier):
                 messages = (gaussian_mean(one, share, source_mask) for one in kernels)
                 found = sum(own * one for own, one in zip(weight, messages, strict=True))
                 scores = unary + found @ self.compatibility.to(unary.dtype).mT
-        return scores.mT.unflatten(2, x.shape[-2:]).to(x.dtype)
+        return scores.mT.unflatten(2, (height, width)).to(x.dtype)
 
     def replace_classes(self, kept: Sequence[int | None]) -> None:
         super().replace_classes(kept)
@@ -127,7 +128,7 @@ def gaussian_mean(feature: Tensor, values: Tensor, source_mask: Tensor | None) -
     return dot_context(query, key, values, source_mask=source_mask)
 
 
-def _places(height: int, width: int) -> Tensor:
+def _places(height: int, width: int, device: torch.device) -> Tensor:
     """Row and column of each neuron: (n, 2)."""
-    grid = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    return torch.stack(grid, -1).flatten(0, 1)
+    lines = (torch.arange(side, device=device) for side in (height, width))
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).flatten(0, 1)

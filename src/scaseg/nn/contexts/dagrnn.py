@@ -53,23 +53,24 @@ class DagrnnContext(BranchContext):
 
     def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         refuse_source(self, source)
+        height, width = x.shape[-2:]
         entered = neurons(self.enter(x)).unflatten(2, (len(DIRECTIONS), -1))  # (B, n, 4, d)
         keep = real_map(x, source, source_mask).flatten(1)  # (B, n)
-        order = diagonal_order(*x.shape[-2:]).to(x.device)  # (4, n)
+        order = diagonal_order(height, width, x.device)  # (4, n)
         arranged = torch.stack([entered[:, own, k] for k, own in enumerate(order)])
         kept = torch.stack([keep[:, own] for own in order]).unsqueeze(-1)
         with torch.autocast(x.device.type, enabled=False):
             weight = self.recur.to(arranged.dtype)
-            states = sweep(arranged, kept, weight, *x.shape[-2:])  # (4, B, n, d)
+            states = sweep(arranged, kept, weight, height, width)  # (4, B, n, d)
         back = order.argsort(1)
         found = torch.cat([state[:, own] for state, own in zip(states, back, strict=True)], -1)
-        return found.mT.unflatten(2, x.shape[-2:]).to(x.dtype)
+        return found.mT.unflatten(2, (height, width)).to(x.dtype)
 
 
-def diagonal_order(height: int, width: int) -> Tensor:
+def diagonal_order(height: int, width: int, device: torch.device) -> Tensor:
     """The neurons of a map by anti-diagonals, as each sweep meets them: (4, n)."""
-    row = torch.arange(height).unsqueeze(1).expand(height, width)
-    column = torch.arange(width).expand(height, width)
+    row = torch.arange(height, device=device).unsqueeze(1).expand(height, width)
+    column = torch.arange(width, device=device).expand(height, width)
     by_diagonal = ((row + column) * height + row).flatten().argsort()
     place = row * width + column
     return torch.stack([place.flip(axes).flatten()[by_diagonal] for axes in DIRECTIONS])

@@ -90,7 +90,7 @@ def surroundings(score: Tensor, real: Tensor, grid: int) -> Tensor:
         place, extent = places(line)
         offset = (place - place.unsqueeze(1)) / extent.clamp(min=1).unsqueeze(-1)
         at = (offset + 1) * (grid - 1) / 2
-        return (1 - (at.unsqueeze(-1) - torch.arange(grid).to(at)).abs()).clamp(min=0)
+        return (1 - (at.unsqueeze(-1) - torch.arange(grid, device=at.device)).abs()).clamp(min=0)
 
     rows, columns = hats(real.amax(2)), hats(real.amax(1))
     with torch.autocast(score.device.type, enabled=False):
