@@ -11,7 +11,7 @@ RUN python -m venv /opt/scaseg \
 
 FROM python:3.11-slim
 COPY --from=build /opt/scaseg /opt/scaseg
-# nothing is written but what Python itself puts there; no user of this number needs to exist
+# nothing is written but uploads on their way, to /tmp; no user of this number needs to exist
 ENV PATH=/opt/scaseg/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /models
