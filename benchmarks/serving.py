@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480])
     options = parser.parse_args()
     buffer = io.BytesIO()
@@ -105,8 +106,8 @@ def main() -> None:
     computed: dict[tuple[str, int], float] = defaultdict(float)
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     for _ in range(options.rounds):
-        for name, command in SERVERS.items():
-            port = free_port()
+        for name in options.servers:
+            command, port = SERVERS[name], free_port()
             server = subprocess.Popen(
                 [part.replace("{port}", str(port)) for part in command],
                 stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""50 visitors at once: python -m tests.explorer.load [--visitors 50] [--requests 10]
+"""50 visitors at once: python -m tests.explorer.load [--visitors 50] [--requests 10] [--model M]
 
 Each uploads a picture of its own and asks for its labels, maps and views. Answers must be its own;
 a server that is busy says when to come again. Prints the counts, and the server's memory before
@@ -65,8 +65,10 @@ def main():
     parser.add_argument("--visitors", type=int, default=50)
     parser.add_argument("--requests", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", default="outdoor")
     options = parser.parse_args()
     command = [sys.executable, "-m", "scaseg.cli", "explore", "--port", "0", "--quiet"]
+    command += ["--model", options.model]
     server = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True)
     try:
         address = server.stdout.readline().strip()
@@ -75,6 +77,7 @@ def main():
         began = time.perf_counter()
         for _ in range(options.rounds):
             held.append(memory(server.pid))
+            print(f"{held[-1]} MiB", file=sys.stderr, flush=True)
             with ThreadPoolExecutor(options.visitors) as threads:
                 work = [
                     threads.submit(visit, address, number, options.requests, counts)
