@@ -23,7 +23,6 @@ from scaseg.models.backbones.base import Backbone, Facts, Level, Map
 from scaseg.models.padding import real_pixels
 
 FINEST = 4  # pixels between the neurons of the finest map that a head reads
-BROKEN = "torchvision is installed, but not for this torch (its operators are missing)"
 REPAIR = "pip uninstall torchvision, or install the torchvision that belongs to your torch"
 
 
@@ -152,7 +151,11 @@ def missing_library(library: str, extra: str, fault: Exception) -> UserError:
         link = link.__cause__ or link.__context__
     said = " ".join(faults)
     if "torchvision::" in said:
-        return UserError("backbone", f"{library} cannot be imported: {BROKEN}", REPAIR)
+        problem = (
+            f"{library} cannot be imported: torchvision is installed, but not for this torch "
+            "(its operators are missing)"
+        )
+        return UserError("backbone", problem, REPAIR)
     if "No module named 'torchvision'" in said:
         remedy = "install the torchvision that belongs to your torch"
         return UserError("backbone", f"{library} needs torchvision", remedy)
