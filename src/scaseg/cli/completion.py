@@ -20,7 +20,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         "bash: source <(scaseg completion bash) in ~/.bashrc. zsh: source <(scaseg completion zsh) "
         "in ~/.zshrc, after compinit. fish: scaseg completion fish > "
         "~/.config/fish/completions/scaseg.fish",
-        epilog="example: scaseg completion bash > scaseg-completion.sh",
+        epilog="example: scaseg completion bash",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
     parser.set_defaults(run=_completion)

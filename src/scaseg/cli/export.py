@@ -57,7 +57,8 @@ def _export(options: argparse.Namespace) -> None:
     from scaseg.export.check import TOLERANCE
     from scaseg.export.export import export_model
 
-    print_notes(model_notes(options.model, folder), quiet=options.quiet)
+    waiting = "tracing the network and comparing the two: about half a minute"
+    print_notes([*model_notes(options.model, folder), waiting], quiet=options.quiet)
     model = load("--model", folder, "cpu")
     with located("--model"):
         done = export_model(
