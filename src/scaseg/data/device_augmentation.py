@@ -268,7 +268,7 @@ def _resizing(axis: Axis, count: int, sent: int, fitted: int) -> Tensor:
     between = numbers(fitted, axis.fitted_first)
     first = _triangle(axis.length, axis.fitted, between, source)
     second = _triangle(axis.fitted, axis.resized, numbers(count, axis.start), between)
-    weights = (second @ first).float()
+    weights = second.float() @ first.float()  # places want 64 bits, weights do not
     return weights.masked_fill_(_beyond(axis, count).unsqueeze(2), 0)
 
 
