@@ -12,7 +12,7 @@ from scaseg.errors import UserError
 
 NAMED = 8  # classes that do not occur, in the line about them
 BINS = 15  # of confidence, of equal width: what most papers take
-TEMPERATURES = [2 ** (step / 8) for step in range(-24, 33)]  # 1/8 to 16
+TEMPERATURES = [2 ** (step / 8) for step in range(-16, 25)]  # 1/4 to 8: beyond lies chance
 MOST_PIXELS = 2048  # of an image, spread over it: the best temperature wants no more
 
 
