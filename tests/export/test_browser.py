@@ -49,6 +49,7 @@ def test_the_page_segments_a_photograph(tmp_path):
         shown = page.inner_text("ul").splitlines()
         browser.close()
     server.shutdown()
+    server.server_close()
     areas = model.predict(tmp_path / "photo.png").areas()
     for (name, share), line in zip(areas.items(), shown, strict=True):
         assert line.startswith(f"{name} ")
