@@ -137,3 +137,17 @@ def test_a_small_bound_keeps_the_coefficients_of_identity_positive():
     for raw, squashed, start in zip(free.predictor(x), guarded.predictor(x), (1, 0), strict=True):
         expected = start + 0.45 * torch.tanh((raw - start) / 0.45)
         torch.testing.assert_close(squashed, expected)
+
+
+def test_slices_of_a_large_map_give_the_whole():
+    """Without gradients a CPU goes through the predictor slice by slice."""
+    block = SelectiveContext(6, hidden=8)
+    x = torch.randn(2, 6, 50, 60)
+    seen = []
+    whole = block.predictor(x)
+    with torch.no_grad():
+        sliced = block.predictor(x)
+        torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6)
+        block.predictor.features[0].register_forward_hook(lambda *call: seen.append(call[2].shape))
+        block.predictor(x)
+    assert seen == [(2, 8, 50, 60)]  # who watches a layer sees whole maps

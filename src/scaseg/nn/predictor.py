@@ -16,6 +16,8 @@ from scaseg.ops.checks import LARGEST_BOUND, MOST_PAIRS, check_number, check_who
 # whatever the image, and a source can still outweigh another one 10,000 times.
 SCORE_BOUND = 5.0
 MOST_LAYERS = 1000  # the paper tries up to 4
+# neurons whose features stay in a core's cache from layer to layer
+SLICE = 1024
 
 
 class DependencyPredictor(nn.Module):
@@ -118,6 +120,22 @@ class DependencyPredictor(nn.Module):
         target (B, C, H, W), source (B, C, H', W') -> s (B, H * W, R), t (B, H' * W', R), in
         float32 at least: the coefficients depend on them.
         """
+        if source is None and self._in_slices(target):
+            lines = max(1, SLICE // (len(target) * target.shape[-1]))
+            parts = zip(*(self._score(part, None) for part in target.split(lines, 2)), strict=True)
+            target_score, source_score = (torch.cat(part, 1) for part in parts)
+            return target_score, source_score
+        return self._score(target, source)
+
+    def _in_slices(self, x: Tensor) -> bool:
+        """Whether a map is better gone through in slices: on a CPU, where none needs to be kept."""
+        if torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling():
+            return False
+        if len(self.features) == 0 or len(x) * x.shape[-2] * x.shape[-1] < 2 * SLICE:
+            return False
+        return not any(layer._forward_hooks for layer in self.features)  # they see whole maps
+
+    def _score(self, target: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
         features = self.features(target)
         source_features = features if source is None else self.features(source)
         target_weight, source_weight = self.score.weight.flatten(1).chunk(2, dim=1)  # (R, K)
