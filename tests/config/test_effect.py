@@ -26,6 +26,11 @@ from scaseg.training.evaluation import evaluate
         ({"data.val": None, "training.validate_every": 3}, "training.validate_every"),
         ({"data.val": None, "training.pictures": 3}, "training.pictures"),
         ({"model.start_from": "outdoor", "training.calibrate": False}, "training.calibrate"),
+        ({"model.head": "pyramid", "training.calibrate": False}, "training.calibrate"),
+        (
+            {"model.backbone": "tiny", "model.backbone_options.stages": 3},
+            "model.backbone_options.stages",
+        ),
         ({"data.name": "context_scenes_global", "data.check": "quick"}, "data.check"),
         (
             {"training.class_weights": "none", "training.class_weight_range": [1, 2]},

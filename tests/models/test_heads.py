@@ -114,15 +114,22 @@ def test_every_parameter_is_trained():
     assert all(p.grad.any() for p in model.head.merge.parameters() if p.dim() > 1)
 
 
-def test_it_sees_finer_than_the_features():
-    """Two pixels of one neuron of the features at 1/16 can differ by more than a slope."""
+def test_a_finer_neuron_moves_the_scores_around_it_alone():
+    """At 1/4 by one neuron to each side; the features at 1/16 have no part in it."""
     model = pyramid(context="none")
-    image = torch.zeros(1, 3, 64, 64)
-    other = image.clone()
-    other[..., 30:34, 30:34] = 3.0
+    for norm in model.head.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.uniform_(norm.weight, 0.5, 1.5)  # some start at 0
+    features = model.features(torch.randn(1, 3, 64, 64))
+    (fine, _), *others = features.finer
+    fine = fine.clone()
+    fine[..., 8, 5] += 3.0
     with torch.no_grad():
-        change = (model.coarse(other)[0] - model.coarse(image)[0]).abs().sum(1)[0]
-    assert change[8, 8] > 1.5 * change[8, 11]  # 12 pixels beside it, less than one neuron
+        before, _ = model.score(features)
+        after, _ = model.score(features._replace(finer=[(fine, None), *others]))
+    moved = (after != before).any(1)[0]
+    assert moved[8, 5]
+    assert moved.sum() == moved[7:10, 4:7].sum()
 
 
 def test_saved_loaded_with_other_classes_and_folded(tmp_path):

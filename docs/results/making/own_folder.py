@@ -34,11 +34,12 @@ def factors(page: Page) -> str:
         [f"`{name}`", *levels[name], f"{2 * found[index]:+.2f}"]
         for index, name in sorted(enumerate(names, 1), key=lambda one: -abs(found[one[0]]))
     ]
-    error = 2 * noise / len(rows) ** 0.5
+    freedom, link = len(rows) - rank, f"[runs.csv]({page.link(page.root / FILE)})"
+    error = f"{2 * noise / len(rows) ** 0.5:.2f}" if freedom > 2 else "not known"
     note = (
-        f"{len(rows)} runs on {SETS[rows[0]['set']]} ({rows[0]['epochs']} epochs, mIoU on val "
-        f"{scores.min():.1f} to {scores.max():.1f}); standard error of a difference about "
-        f"{error:.2f}, from what is left over ({len(rows) - rank} degrees of freedom)."
+        f"{len(rows)} runs on {SETS[rows[0]['set']]} ({rows[0]['epochs']} epochs), mIoU on val "
+        f"{scores.min():.1f} to {scores.max():.1f}; standard error of a difference {error} (what "
+        f"is left over has {freedom} degrees of freedom). Raw rows {link}."
     )
     return markdown_table(["setting", "from", "to", "mIoU"], table, note)
 

@@ -61,6 +61,8 @@ def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
         yield "data.hold_out", f"data.val is {data.val}, nothing is held out"
     if run.model.start_from is not None:
         yield "training.calibrate", "the head is that of --start-from"
+    elif run.model.head == "pyramid":
+        yield "training.calibrate", "the head pyramid has norms"
     if training.class_weights == "none":
         yield "training.class_weight_range", "training.class_weights is none"
     if training.freeze_backbone:

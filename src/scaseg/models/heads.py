@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
@@ -35,7 +36,6 @@ class PyramidShape(NamedTuple):
     width: int
     dilation: int
     dropout: float = 0.1
-    dense: bool = False
 
 
 # VGG16's fc6 and fc7 as convolutions, the paper's. fc6 stood behind two pools that are gone: with
@@ -48,7 +48,9 @@ LIGHT = HeadShape(512, 3, 12, dropout=0.1)
 # reads nothing but its own neuron, so that all context comes from the context module
 POINTWISE = HeadShape(128, 1, 1, dropout=0.0)
 # scores at 1/4, with a window as far as that of the two before
-PYRAMID = PyramidShape(128, 96)
+PYRAMID = PyramidShape(256, 96)
+# the sum of all squared features that its last layer starts with, as training.calibrate has it
+SQUARES = 512
 
 
 class Head(nn.Module):
@@ -96,8 +98,8 @@ class PyramidHead(Head):
     """From features at 1/8, 1/16 or 1/32 to scores at the finest map of a backbone, 1/4.
 
     A wide convolution at the features; then, map by map, the result is enlarged, a 1x1 convolution
-    of the finer map is added, and a 3x3 convolution (channel by channel, then 1x1) mends what lies
-    between. Norms leave padding out, and padding is what lies beyond the edge of a single image.
+    of the finer map is added, and so is what a 3x3 convolution (channel by channel, then 1x1) makes
+    of the sum. Norms leave padding out, and padding is what lies beyond the edge of a single image.
 
     The way down is that of Lin et al., "Feature pyramid networks", 2017; of few channels.
     """
@@ -113,23 +115,27 @@ class PyramidHead(Head):
     ) -> None:
         super().__init__()
         width, dilation = shape.width, max(1, shape.dilation // stride)
-        self.wide = _convolution(in_channels, width, kernel=3, dilation=dilation)
+        # what a finer map adds starts at 0; and Adam moves scores by the rate times the sum of all
+        # features, so they start large (a ReLU keeps half of the squares): few steps learn more
+        wide = _norm(width, (2 * SQUARES / width) ** 0.5)
+        self.wide = nn.Sequential(
+            _convolution(in_channels, width, 3, dilation=dilation), wide, nn.ReLU(inplace=True)
+        )
         self.lateral = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(level.channels, width, kernel_size=1, bias=False),
-                PaddedBatchNorm2d(width),
-            )
-            for level in finer
+            nn.Sequential(_convolution(level.channels, width, 1), _norm(width)) for level in finer
         )
         self.merge = nn.ModuleList(
-            _convolution(width, width, kernel=3) if shape.dense else _separable(width, width)
+            nn.Sequential(
+                _convolution(width, width, 3, groups=width),
+                _norm(width),
+                nn.ReLU(inplace=True),
+                _convolution(width, width, 1),
+                _norm(width, 0.0),
+            )
             for _ in finer
         )
         self.score = nn.Conv2d(width, classes, kernel_size=1)
         self.dropout = nn.Dropout(shape.dropout)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
         _init_score(self.score)
 
     def forward(self, x: Tensor, real: Tensor | None, finer: Sequence[Map]) -> Map:
@@ -142,7 +148,7 @@ class PyramidHead(Head):
         for (fine, there), lateral, merge in reversed(below):
             x = enlarge(x, fine.shape[-2:], real_sizes(there), real)
             x, real = x + apply_layers(lateral, fine, there), there
-            x = apply_layers(merge, keep_real(x.relu(), real), real)
+            x = torch.relu(x + apply_layers(merge, keep_real(x, real), real))
         return self.score(self.dropout(x)), real
 
 
@@ -159,22 +165,19 @@ def build_head(shape: HeadShape | PyramidShape, backbone: Backbone, classes: int
 
 
 def _convolution(
-    channels: int, width: int, *, kernel: int, dilation: int = 1, groups: int = 1
-) -> nn.Sequential:
+    channels: int, width: int, kernel: int, *, dilation: int = 1, groups: int = 1
+) -> nn.Conv2d:
+    """As large a map out as in, without bias: a norm follows."""
     padding = dilation * (kernel // 2)
-    return nn.Sequential(
-        nn.Conv2d(
-            channels, width, kernel, padding=padding, dilation=dilation, groups=groups, bias=False
-        ),
-        PaddedBatchNorm2d(width),
-        nn.ReLU(inplace=True),
-    )
+    layer = nn.Conv2d(channels, width, kernel, 1, padding, dilation, groups, bias=False)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return layer
 
 
-def _separable(channels: int, width: int) -> nn.Sequential:
-    """A 3x3 convolution channel by channel, then a 1x1 one: a ninth of the work of a full one."""
-    around = _convolution(channels, channels, kernel=3, groups=channels)
-    return nn.Sequential(*around, *_convolution(channels, width, kernel=1))
+def _norm(width: int, weight: float = 1.0) -> PaddedBatchNorm2d:
+    norm = PaddedBatchNorm2d(width)
+    nn.init.constant_(norm.weight, weight)
+    return norm
 
 
 def _init_score(layer: nn.Conv2d) -> None:
