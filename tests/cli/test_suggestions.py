@@ -101,7 +101,7 @@ def test_the_nearest_is_suggested(arguments, message, capsys, tmp_path, monkeypa
 def test_keys_below_a_mapping_are_free(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        main(["train", "--out", "y", "--model.context_options.pair_channels", "4"])
+        main(["train", "--out", "y", "--model.context_options.key_channels", "4"])
     assert capsys.readouterr().err == (
         "error: --data: nothing; say where the photographs and labels are\n"
     )

@@ -16,7 +16,7 @@ from tests.scenes import CLASSES, SMALL, write_scenes
 
 LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--epochs", "1")
 LIGHT += ("--model.context_options.hidden", "8")
-TRAIN = ("train", "--data", "data", "--out", "out", *LIGHT)
+TRAIN = ("train", "--data", "data", "--out", "out", *LIGHT, "--context", "sca")
 ROOM = 1 << 30  # bytes that a refusal may take beside what is there
 
 

@@ -307,7 +307,7 @@ def test_backbone_weights(world, capsys):
     Path("w.safetensors").write_bytes(pickle.dumps(Payload()))
     light = [word for word in LIGHT if word != "tiny"]
     light.insert(1, "mobilenet_v2")
-    arguments = ("train", "--data", "data", "--out", "out", *light)
+    arguments = ("train", "--data", "data", "--out", "out", *light, "--context", "sca")
     (case,) = cases(
         (
             "a pickle",

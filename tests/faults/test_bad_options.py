@@ -17,7 +17,7 @@ DIGITS = "9" * 5000
 
 
 def train_into(out):
-    return ("train", "--data", "data", "--out", out, *LIGHT)
+    return ("train", "--data", "data", "--out", out, *LIGHT, "--context", "sca")
 
 
 def folder(name):

@@ -25,7 +25,7 @@ from tests.scenes import SMALL, write_scenes
 
 ROOT = Path(__file__).parents[2]
 LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--batch-size", "2")
-LIGHT += ("--model.context_options.hidden", "16")
+LIGHT += ("--context", "sca", "--model.context_options.hidden", "16")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
