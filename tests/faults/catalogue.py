@@ -47,7 +47,19 @@ def build_world(root: Path) -> Path:
         options = {"hidden": 8} if context == "sca" else {}
         model = create_model("tiny", context, "pointwise", classes=CLASSES, **options)
         model.save_pretrained(root / name)
-    main(["train", "--data", str(root / "data"), "--out", str(root / "run"), *LIGHT, "--quiet"])
+    main(
+        [
+            "train",
+            "--data",
+            str(root / "data"),
+            "--out",
+            str(root / "run"),
+            *LIGHT,
+            "--context",
+            "sca",
+            "--quiet",
+        ]
+    )
     shutil.rmtree(root / "run" / "model")  # as if it had been cut off
     shutil.copy(root / "data" / "images" / "scene01.png", root / "photo.png")
     shutil.copy(root / "data" / "labels" / "scene01.png", root / "label.png")

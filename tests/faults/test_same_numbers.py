@@ -93,7 +93,19 @@ def test_the_same_seed_gives_the_same_file(built_world, tmp_path):
 
     def digest(name, seed):
         arguments = ["train", "--data", str(built_world / "data"), "--out", str(tmp_path / name)]
-        main([*arguments, *LIGHT, "--epochs", "2", "--seed", str(seed), "--quiet"])
+        main(
+            [
+                *arguments,
+                *LIGHT,
+                "--context",
+                "sca",
+                "--epochs",
+                "2",
+                "--seed",
+                str(seed),
+                "--quiet",
+            ]
+        )
         file = tmp_path / name / "model" / "model.safetensors"
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
