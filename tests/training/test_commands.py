@@ -11,7 +11,7 @@ from scaseg.cli import main
 from scaseg.io.table import read_rows
 from tests.scenes import CLASSES, SMALL, write_scenes
 
-LIGHT = (*SMALL, "--device", "cpu", "--workers", "0")
+LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--context", "sca")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
         (("--training.ema",), "--training.ema: '--data' follows; give a value"),
         (("--training.optimizer", "Sgdd"), "training.optimizer: 'Sgdd'; give one of"),
         (("--model.context_options.hiden", "3"), "model.context_options.hiden: unknown key;"),
-        (("--model.context_options.key_channels", "many"), "context_options.key_channels: 'many'"),
+        (("--model.context_options.hidden", "many"), "model.context_options.hidden: 'many'"),
         (("--training.loggers", "paper"), "training.loggers: 'paper'; give some of tensorboard"),
         (
             ("--backbone-weights", "none.safetensors"),
