@@ -12,6 +12,13 @@ from tests.explanation.planted import Planted, photograph, small_model
 SIZES = [(64, 96, None), (61, 90, None), (71, 103, None), (200, 300, (64, 64)), (40, 30, (96, 96))]
 
 
+class MeanPool(nn.MaxPool2d):
+    """A pool that feels all its pixels, in the place of one that feels the largest only."""
+
+    def forward(self, x):
+        return nn.functional.avg_pool2d(x, self.kernel_size)
+
+
 def seen_by(model, shape, row, column):
     """The middle (x, y) of all pixels that a neuron feels, by gradients."""
     pixels = torch.rand(1, 3, *shape, requires_grad=True)
@@ -29,8 +36,8 @@ def test_a_neuron_lies_in_the_middle_of_what_it_sees(backbone):
     # to 1/8 only: what follows widens what is seen evenly, beyond a picture of decent size
     model.backbone.features = model.backbone.features[: 17 if backbone == "vgg16" else 5]
     for index, layer in enumerate(model.backbone.features):
-        if isinstance(layer, nn.MaxPool2d):  # feels the largest pixel only
-            model.backbone.features[index] = nn.AvgPool2d(2)
+        if isinstance(layer, nn.MaxPool2d):
+            model.backbone.features[index] = MeanPool(2)
     for parameter in model.backbone.parameters():
         parameter.data.abs_().mul_(0.1)  # nothing is cut off by a ReLU
     shape = (167, 175)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 KEYS = {
     "model.backbone": "tiny",
+    "model.context": "sca",
     "model.context_options.hidden": "64",
     "training.batch_size": "2",
     "training.ema": "0.9",

@@ -14,7 +14,7 @@ from tests.data.validation.test_check import label_map, labels_everywhere, lines
 from tests.data.validation.test_check import root as root  # a fixture
 from tests.faults.catalogue import LIGHT
 
-TRAIN = ("train", *LIGHT)
+TRAIN = ("train", *LIGHT, "--context", "sca")
 
 
 def refused(capsys, *arguments):
