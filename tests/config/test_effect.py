@@ -18,6 +18,11 @@ from scaseg.training.evaluation import evaluate
     [
         ({"data.cache_dir": "x"}, "data.cache_dir"),
         ({"data.bands": 5, "augment.hue": 0.1}, "augment.hue"),
+        ({"augment.fill": "mirror"}, "augment.fill"),
+        (
+            {"augment.fit": [64, 64], "augment.scale": [1, 2], "augment.fill": "mirror"},
+            "augment.fill",
+        ),
         ({"data.shuffle_buffer": 9}, "data.shuffle_buffer"),
         ({"data.name": "shards", "data.root": "x", "data.shard_cache": 9}, "data.shard_cache"),
         ({"data.val": None, "data.hold_out": 0.2}, "data.hold_out"),

@@ -29,6 +29,10 @@ CHAINS = [
     ({"scale": (0.5, 2.0), "crop": (56, 56)}, 1),
     # resized twice, by loaders with 8 bits in between
     ({**COLOR, "hue": 0.1, "fit": (96, 96), "scale": (0.75, 1.5), "crop": (72, 72)}, 2),
+    ({"fit": (50, 50), "fill": "mirror"}, 1),
+    # the smallest is mirrored five times over
+    ({"crop": (72, 72), "fill": "mirror"}, 0),
+    ({**COLOR, "fit": (96, 96), "scale": (0.5, 1.5), "crop": (80, 80), "fill": "mirror"}, 2),
     ({**COLOR, "rotate": 20.0, "blur": 1.0, "scale": (0.5, 2.0), "crop": (56, 56)}, 1),
 ]
 
@@ -75,6 +79,20 @@ def assert_alike(expected, found, levels):
 @pytest.mark.parametrize(("chain", "levels"), CHAINS)
 def test_the_device_makes_what_loaders_make(chain, levels):
     assert_alike(*both(AugmentConfig(**chain)), levels)
+
+
+def test_a_mirror_leaves_no_padding():
+    """All pixels count, and batches have one size: no layer needs a mask."""
+    config = AugmentConfig(fit=(96, 96), scale=(0.3, 0.9), crop=(80, 80), fill="mirror")
+    masked = AugmentConfig(fit=(96, 96), scale=(0.3, 0.9), crop=(80, 80))
+    for found, padded in zip(both(config), both(masked), strict=True):
+        assert found.images.shape[-2:] == (80, 80)
+        assert (found.sizes == 80).all()
+        assert found.labels.max() < 9
+        for place, (rows, columns) in enumerate(padded.sizes.tolist()):  # the rest is the same
+            window = np.s_[place, ..., :rows, :columns]
+            assert torch.equal(found.images[window], padded.images[window])
+            assert torch.equal(found.labels[window], padded.labels[window])
 
 
 @pytest.mark.parametrize("bands", [1, 2, 5])

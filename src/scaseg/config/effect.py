@@ -39,10 +39,12 @@ def require_effect(
 
 def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
     """The keys that do nothing in a run, and why."""
-    data, training = run.data, run.training
+    data, augment, training = run.data, run.augment, run.training
     if data.bands is not None:
         for key in ("saturation", "hue"):
             yield f"augment.{key}", "data.bands are no colours"
+    if augment.crop is None and (augment.fit is None or augment.scale is not None):
+        yield "augment.fill", "images of a batch have no common size; give augment.crop"
     if data.name != "shards":
         for key in ("fields", "shuffle_buffer", "shard_cache"):
             yield f"data.{key}", f"data.name is {data.name}, not shards"

@@ -126,6 +126,9 @@ class AugmentConfig:
     crop: tuple[int, int] | None = setting(
         None, "cut out [height, width] at random", least=SMALLEST_SIDE, most=LARGEST_SIDE
     )
+    fill: Literal["mask", "mirror"] = setting(
+        "mask", "beyond the edges of a smaller image: padding that does not count, or its mirror"
+    )
     cutmix: float = setting(
         0.0, "how often a rectangle of another image is put in", least=0, most=1
     )

@@ -55,8 +55,9 @@ STAGES: tuple[tuple[type, ...], ...] = (
 class Axis(NamedTuple):
     """How one axis of each image becomes that of its example; tensors (B, 1), float64.
 
-    length -> fitted -> resized, in pixels; then `kept` from `start` on are cut out. What was sent
-    begins at `first`; of the fitted, what is computed begins at `fitted_first`.
+    length -> fitted -> resized, in pixels; then `kept` from `start` on are cut out, and mirrored
+    where the example is longer. What was sent begins at `first`; of the fitted, what is computed
+    begins at `fitted_first`.
     """
 
     length: Tensor
@@ -128,7 +129,7 @@ def plan(sample: Sample, chain: Sequence[Transform], random: Generator) -> Plann
     whole = sample.labels.shape
     mirrored, color, hue = False, None, None
     fitted = resized = whole
-    corner, size, shape = (0, 0), whole, whole
+    corner, size, shape, mirrors = (0, 0), whole, whole, False
     for transform in chain:
         if isinstance(transform, RandomHorizontalFlip):
             mirrored = transform.draw(random)
@@ -145,9 +146,11 @@ def plan(sample: Sample, chain: Sequence[Transform], random: Generator) -> Plann
             resized = size = shape = transform.size(fitted, random)
         elif isinstance(transform, RandomCrop):
             corner, shape = transform.corner(resized, random), (transform.height, transform.width)
+            mirrors = transform.mirrors
             size = min(resized[0], shape[0]), min(resized[1], shape[1])
         elif isinstance(transform, Pad):
             shape = max(size[0], transform.height), max(size[1], transform.width)
+            mirrors = transform.mirrors
     axes: list[tuple[int, ...]] = []
     parts: list[slice] = []
     computed: list[int] = []
@@ -164,6 +167,7 @@ def plan(sample: Sample, chain: Sequence[Transform], random: Generator) -> Plann
     window = np.s_[parts[0], parts[1]]
     cut = Sample(sample.image[window], sample.labels[window], sample.name)
     numbers = torch.tensor(axes, dtype=torch.float64)
+    size = shape if mirrors else size
     return Planned(as_example(cut), numbers, color, hue, (computed[0], computed[1]), size, shape)
 
 
@@ -209,6 +213,13 @@ def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
         one.to(device, non_blocking=True) for one in (windows.images, windows.labels, batch.axes)
     )
     is_uint8 = pixels.dtype == torch.uint8
+    outside = None  # which rows and columns of each example are padding
+    if (batch.sizes != torch.tensor(batch.shape)).any():
+        ends = batch.sizes.to(device, non_blocking=True)
+        outside = [
+            torch.arange(count, device=device) >= ends[:, side : side + 1]
+            for side, count in enumerate(batch.shape)
+        ]
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")  # TF32 has 10 bits, and pixels have 8
     try:
@@ -218,6 +229,9 @@ def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
         )
         across = _resizing(columns, width, x.shape[3], batch.fitted[1])
         down = _resizing(rows, height, x.shape[2], batch.fitted[0])
+        if outside is not None:
+            across.masked_fill_(outside[1].unsqueeze(2), 0)
+            down.masked_fill_(outside[0].unsqueeze(2), 0)
         # first along the rows, then across them, 8 bits in between: as Pillow does
         x = _rounded(x.flatten(1, 2) @ across.mT, is_uint8).unflatten(1, (-1, pixels.shape[2]))
         x = x.permute(0, 2, 3, 1).flatten(2)  # (B, H, w * C)
@@ -230,9 +244,8 @@ def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
         _picked(rows, height, labels.shape[1]).unsqueeze(2),
         _picked(columns, width, labels.shape[2]).unsqueeze(1),
     ]
-    if (batch.sizes != torch.tensor(batch.shape)).any():  # what was padded
-        outside = _beyond(rows, height).unsqueeze(2) | _beyond(columns, width).unsqueeze(1)
-        picked = picked.masked_fill(outside, IGNORE)
+    if outside is not None:
+        picked = picked.masked_fill(outside[0].unsqueeze(2) | outside[1].unsqueeze(1), IGNORE)
     images = x.to(torch.uint8) if is_uint8 else x
     return Batch(images.permute(0, 3, 1, 2), picked, batch.sizes, windows.names)
 
@@ -255,10 +268,7 @@ def _recolor(pixels: Tensor, color: Tensor | None, hue: Tensor | None) -> Tensor
 
 
 def _resizing(axis: Axis, count: int, sent: int, fitted: int) -> Tensor:
-    """The weight of each pixel that was sent in each one of the example: (B, count, sent).
-
-    Pixels of the example that are padding have none: they become 0.
-    """
+    """The weight of each pixel that was sent in each one of the example: (B, count, sent)."""
 
     def numbers(most: int, first: Tensor) -> Tensor:
         return torch.arange(most, dtype=torch.float64, device=first.device) + first
@@ -267,9 +277,8 @@ def _resizing(axis: Axis, count: int, sent: int, fitted: int) -> Tensor:
     source = torch.where(axis.mirrored > 0, axis.length - 1 - source, source)
     between = numbers(fitted, axis.fitted_first)
     first = _triangle(axis.length, axis.fitted, between, source)
-    second = _triangle(axis.fitted, axis.resized, numbers(count, axis.start), between)
-    weights = second.float() @ first.float()  # places want 64 bits, weights do not
-    return weights.masked_fill_(_beyond(axis, count).unsqueeze(2), 0)
+    second = _triangle(axis.fitted, axis.resized, _places(axis, count), between)
+    return second.float() @ first.float()  # places want 64 bits, weights do not
 
 
 def _triangle(before: Tensor, after: Tensor, wanted: Tensor, source: Tensor) -> Tensor:
@@ -283,17 +292,20 @@ def _triangle(before: Tensor, after: Tensor, wanted: Tensor, source: Tensor) -> 
 
 def _picked(axis: Axis, count: int, sent: int) -> Tensor:
     """The pixel, of those sent, whose label each one of the example gets: (B, count)."""
-    place = torch.arange(count, dtype=torch.float64, device=axis.length.device)
-    place = place + axis.start
+    place = _places(axis, count)
     for before, after in ((axis.fitted, axis.resized), (axis.length, axis.fitted)):
         place = ((place + 0.5) * before / after).floor()
     place = torch.where(axis.mirrored > 0, axis.length - 1 - place, place)
     return (place - axis.first).long().clamp_(0, sent - 1)
 
 
-def _beyond(axis: Axis, count: int) -> Tensor:
-    """Which pixels of the example are padding: (B, count)."""
-    return torch.arange(count, device=axis.kept.device) >= axis.kept
+def _places(axis: Axis, count: int) -> Tensor:
+    """The pixel, of the resized, that each one of the example is: (B, count).
+
+    Beyond those that are kept, their mirror: of 3, 0 1 2 2 1 0 0 1 and so on.
+    """
+    place = torch.arange(count, dtype=torch.float64, device=axis.kept.device) % (2 * axis.kept)
+    return axis.start + torch.minimum(place, 2 * axis.kept - 1 - place)
 
 
 def _rounded(x: Tensor, is_uint8: bool) -> Tensor:

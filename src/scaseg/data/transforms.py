@@ -83,10 +83,11 @@ class RandomResize:
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """Cut out height x width pixels at random; a smaller sample is padded, right and below."""
+    """Cut out height x width pixels at random; a smaller sample is padded, as by Pad."""
 
     height: int
     width: int
+    mirrors: bool = False
 
     def corner(self, size: tuple[int, ...], random: Generator) -> tuple[int, int]:
         """Draw the top left corner of what is cut out of a (height, width)."""
@@ -98,7 +99,7 @@ class RandomCrop:
         top, left = self.corner(sample.labels.shape, random)
         window = np.s_[top : top + self.height, left : left + self.width]
         cut = replace(sample, image=sample.image[window], labels=sample.labels[window])
-        return Pad(self.height, self.width)(cut, random)
+        return Pad(self.height, self.width, self.mirrors)(cut, random)
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,25 @@ class ResizeToFit:
 
 @dataclass(frozen=True)
 class Pad:
-    """Pad to at least height x width, right and below: 0 for pixels, IGNORE for labels."""
+    """Pad to at least height x width, right and below: 0 for pixels, IGNORE for labels.
+
+    mirrors: by the image and its labels, reflected at the edge as often as needed. They count as
+    the rest does, so that nothing is padding and batches need no mask.
+    """
 
     height: int = 448
     width: int = 448
+    mirrors: bool = False
 
     def __call__(self, sample: Sample, random: Generator) -> Sample:
         rows, columns = sample.labels.shape
         below, right = max(0, self.height - rows), max(0, self.width - columns)
         if not below and not right:
             return sample
+        if self.mirrors:
+            edges = ((0, below), (0, right))
+            image = np.pad(sample.image, (*edges, (0, 0)), mode="symmetric")
+            return replace(sample, image=image, labels=np.pad(sample.labels, edges, "symmetric"))
         return replace(
             sample,
             image=np.pad(sample.image, ((0, below), (0, right), (0, 0))),
@@ -179,6 +189,7 @@ def build_transforms(config: AugmentConfig) -> list[Transform]:
     All batches have one size if `fit` or `crop` is set.
     """
     chain: list[Transform] = []
+    mirrors = config.fill == "mirror"
     if config.transform is not None:
         chain.append(Custom(load_transform(config.transform)))
     if config.flip:
@@ -196,9 +207,9 @@ def build_transforms(config: AugmentConfig) -> list[Transform]:
     if config.scale is not None:
         chain.append(RandomResize(*config.scale))
     if config.crop is not None:
-        chain.append(RandomCrop(*config.crop))
+        chain.append(RandomCrop(*config.crop, mirrors))
     elif config.fit is not None and config.scale is None:
-        chain.append(Pad(*config.fit))
+        chain.append(Pad(*config.fit, mirrors))
     return chain
 
 
