@@ -175,3 +175,15 @@ def test_the_destination_may_not_be_the_source_or_of_others(root, out, capsys):
     assert contents(out) == before
     assert "give a new folder" in refused(capsys, root, out, "--ignore", "sky")
     assert contents(out) == before
+
+
+@pytest.mark.parametrize("spoilt", ["unlabelled", "torn"])
+def test_a_folder_without_a_label_is_refused(spoilt, root, out, capsys):
+    (root / "classes.txt").unlink()
+    for path in (root / "labels").iterdir():
+        if spoilt == "torn":
+            path.write_bytes(b"torn")
+        else:
+            label_map(path, [255])
+    assert "no pixel is labelled" in refused(capsys, root, out)
+    assert not out.exists()

@@ -191,3 +191,21 @@ def test_a_repeated_name_is_written_once(tmp_path):
     train = source / "imageLists" / "train.txt"
     train.write_text(train.read_text() * 2)
     assert prepare(CocoStuff10k, source, tmp_path / "ours")[:3] == ({"train": 2, "test": 1}, 2, 0)
+
+
+def test_what_changed_in_the_source_is_written_again(tmp_path):
+    source, ours = tmp_path / "plain", tmp_path / "ours"
+    for name in "ab":
+        replicas.photograph(source / "images" / f"{name}.jpg")
+        replicas.png(source / "labels" / f"{name}.png", [[0, 1, 255]] * 2)
+    replicas.text(source / "train.txt", "a\n")
+    replicas.text(source / "val.txt", "b\n")
+    prepare(FolderDataset, source, ours)
+    assert prepare(FolderDataset, source, ours)[1:3] == (0, 2)
+    replicas.png(source / "labels" / "a.png", [[1, 1, 255]] * 2)  # corrected
+    later = (ours / "labels" / "a.png").stat().st_mtime_ns + 1
+    os.utime(source / "labels" / "a.png", ns=(later, later))
+    (source / "val.txt").unlink()
+    assert prepare(FolderDataset, source, ours)[:3] == ({"train": 1}, 1, 0)
+    assert FolderDataset(ours, "train")[0].labels[0, 0] == 1
+    assert FolderDataset.splits(ours) == ("train",)

@@ -5,6 +5,7 @@ import http.server
 import io
 import json
 import os
+import shutil
 import tarfile
 import threading
 from itertools import pairwise
@@ -17,7 +18,7 @@ from PIL import Image
 from scaseg.cli import main
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.shards import ShardDataset, read_index
-from scaseg.data.loading import EpochBatchSampler, SamplerState, shard_order
+from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, shard_order
 from scaseg.errors import UserError
 from scaseg.io import remote
 from scaseg.io.remote import fetch
@@ -300,3 +301,42 @@ def test_processes_share_the_shards_and_go_on_where_they_were():
     assert sorted(indices[0] + indices[1]) == list(range(70))
     assert len(set(NUMBERS[indices[0]]) & set(NUMBERS[indices[1]])) <= 4
     assert batches(0, 2, done=5) == both[0][5:]
+
+
+def test_class_names_are_those_of_the_shards_and_not_of_the_working_folder(
+    shards, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "classes.txt").write_text("x\ny\nz\n")
+    assert ShardDataset(shards, "train").classes == CLASSES
+    renamed = tmp_path / "renamed"
+    shutil.copytree(shards, renamed)
+    index = json.loads((renamed / "shards.json").read_text())
+    (renamed / "shards.json").write_text(json.dumps(index | {"classes": None}))
+    assert ShardDataset(renamed, "train").classes is None
+    # 0 is unlabelled then, and its name no class, as in a folder
+    (renamed / "shards.json").write_text(json.dumps(index | {"classes": ["void", "a", "b"]}))
+    assert ShardDataset(renamed, "train", reduce_zero_label=True).classes == ("a", "b")
+
+
+def test_nothing_is_written_where_a_split_is_incomplete(tmp_path, capsys):
+    source = write_scenes(tmp_path / "scenes", size=(24, 30))
+    (source / "val.txt").write_text("missing\n")
+    out = tmp_path / "shards"
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "prepare", "folder", str(source), str(out), "--shards", "4", "--quiet"])
+    assert "has no photograph that val.txt names ('missing')" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_names_are_made_once_and_not_for_each_sample(scenes, tmp_path, monkeypatch):
+    asked = []
+    made = FolderDataset.names.fget
+    counted = property(lambda self: asked.append(len(self)) or made(self))
+    monkeypatch.setattr(FolderDataset, "names", counted)
+    main(["data", "prepare", "folder", str(scenes), str(tmp_path / "out"), "--shards", "4"])
+    data = FolderDataset(scenes, "train")
+    cache = DiskCache(data, tmp_path / "cache")
+    for index in (0, 1, 2, 0, 1, 2):
+        assert cache[index].name == data.pairs[index].name
+    assert len([count for count in asked if count > 1]) <= 4  # a split each, once

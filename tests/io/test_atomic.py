@@ -1,6 +1,7 @@
 """Whole files: what is there stays until the next one is finished."""
 
 import json
+import os
 
 import pytest
 
@@ -39,3 +40,18 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
         (tmp_path / name).touch()
     remove_leftovers(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {f"{LEFTOVER}prepare.json", "a.part"}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_contents_are_on_the_disk_before_the_name_is(exclusive, tmp_path, monkeypatch):
+    done = []
+    for name in ("fsync", "link", "replace"):
+        real = getattr(os, name)
+
+        def watched(*arguments, real=real, name=name):
+            done.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(os, name, watched)
+    write_text(tmp_path / "a.txt", "new", exclusive=exclusive)
+    assert done == ["fsync", "link" if exclusive else "replace", "fsync"]

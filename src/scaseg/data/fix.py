@@ -177,6 +177,9 @@ def _merge_classes(
     """Return the new names, the new class of each old one, and what became of which class."""
     found = [label for one in reading.checks if one.statistics for label in one.statistics.pixels]
     names = reading.dataset.classes
+    if names is None and not found:
+        place = shown(reading.dataset.root)
+        raise UserError(place, "no pixel is labelled", "label some, or repair the label maps")
     names = tuple(f"class {label}" for label in range(max(found) + 1)) if names is None else names
     target = {name: name for name in names}
     wanted = [(name, into) for into, group in (repairs.merge or {}).items() for name in group]

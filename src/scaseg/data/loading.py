@@ -111,7 +111,7 @@ class DiskCache:
             if time.time() - paths[0].stat().st_mtime > DAY:
                 for path in paths:
                     os.utime(path)  # so that it is known to be in use
-        return Sample(image, labels.astype(np.int32), self.dataset.names[index])
+        return Sample(image, labels.astype(np.int32), self.dataset.name(index))
 
 
 def require_room(

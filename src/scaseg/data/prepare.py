@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -140,6 +140,10 @@ def write_folder(
     skipped = len(tasks) - len(missing)
     empty = [split for split, data in parts.items() if not len(data)]
     problems += [UserError(source, f"{split} has no pair") for split in empty]
+    for name in OURS[3:]:
+        if name.removesuffix(".txt") not in parts:  # a split that the source had before
+            (destination / name).unlink(missing_ok=True)
+    lists: dict[str, Sequence[str]]
     lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
     if classes is not None:
         lists = {"classes.txt": classes, **lists}
@@ -206,7 +210,7 @@ def _format(dataset: str) -> str:
 
 
 def _is_whole(task: _Task) -> bool:
-    """Return whether both files are there, to their last byte."""
+    """Return whether both files are there, to their last byte, and no older than their source."""
 
     def has_end(png: Path) -> bool:
         with png.open("rb") as file:
@@ -214,11 +218,15 @@ def _is_whole(task: _Task) -> bool:
             return file.read() == PNG_END
 
     try:
-        if task.source is None:
+        if not isinstance(task.data, PairedDataset):
             return has_end(task.image) and has_end(task.labels)
-        if on_disk(task.source) != task.source:  # a part of a file: what is there is whole
-            return task.image.is_file() and has_end(task.labels)
-        return task.image.stat().st_size == task.source.stat().st_size and has_end(task.labels)
+        image, labels, _ = task.data.pairs[task.index]
+        for ours, theirs in ((task.image, image), (task.labels, labels)):
+            if ours.stat().st_mtime_ns < on_disk(theirs).stat().st_mtime_ns:
+                return False
+        # of a photograph in another file: what is there is whole
+        is_copy = on_disk(image) != image or task.image.stat().st_size == image.stat().st_size
+        return is_copy and has_end(task.labels)
     except OSError:
         return False
 

@@ -40,11 +40,11 @@ def write_shards(
     total, done = sum(map(len, parts.values())), 0
     if not total:
         raise UserError("SRC", "has no sample", "give a dataset")
+    for problem in (problem for data in parts.values() for problem in data.problems):
+        raise problem
     destination.mkdir(parents=True, exist_ok=True)
     splits: dict[str, list[dict[str, Any]]] = {}
     for split, data in parts.items():
-        if data.problems:
-            raise data.problems[0]
         for number, start in enumerate(range(0, len(data), samples)):
             name = f"{split or 'all'}-{number:06}.tar"
             rows = range(start, min(start + samples, len(data)))
@@ -52,7 +52,7 @@ def write_shards(
             with whole_file(destination / name) as partial, tarfile.open(partial, "w") as tar:
                 for row in rows:
                     sample = data[row]  # with all checks: sizes, classes, torn files
-                    _add(tar, f"{row:06}_{data.names[row]}", data, row, sample)
+                    _add(tar, f"{row:06}_{data.name(row)}", data, row, sample)
                     statistics.append(LabelStatistics.of(sample.labels))
                     done += 1
                     if progress:

@@ -32,16 +32,7 @@ def whole_file(
     temporary = temporary_beside(path)
     try:
         yield temporary
-        if exclusive:
-            try:
-                os.link(temporary, path)
-                return
-            except FileExistsError:
-                return
-            except OSError:  # a disk without links
-                if path.exists():
-                    return
-        take_place(temporary, path, durable=durable, previous=previous)
+        take_place(temporary, path, durable=durable, previous=previous, exclusive=exclusive)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -71,20 +62,35 @@ def temporary_beside(path: Path) -> Path:
 
 
 def take_place(
-    temporary: Path, path: Path, *, durable: bool | None = True, previous: Path | None = None
+    temporary: Path,
+    path: Path,
+    *,
+    durable: bool | None = True,
+    previous: Path | None = None,
+    exclusive: bool = False,
 ) -> None:
     """Rename a finished file, once its contents are on the disk."""
     if durable is not False:
         with temporary.open("rb+") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
-    if previous is not None and path.is_file():
+    if exclusive:
+        try:
+            os.link(temporary, path)  # the first of many succeeds
+        except FileExistsError:
+            return
+        except OSError:  # a disk without links
+            if path.exists():
+                return
+            os.replace(temporary, path)
+    elif previous is not None and path.is_file():
         link = temporary_beside(path)
         try:  # a second name for the old file, so that at no moment the first is missing
             os.link(path, link)
         except OSError:  # no hard links here: for a moment only the previous one is there
             link = path
         os.replace(link, previous)
-    os.replace(temporary, path)
+    if not exclusive:
+        os.replace(temporary, path)
     if durable:
         sync_folder(path.parent)
 

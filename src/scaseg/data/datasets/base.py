@@ -69,13 +69,17 @@ class SegmentationDataset(ABC):
     def splits(cls, root: Any) -> tuple[str, ...]:
         """Return the names of the splits; none if all samples are one set."""
 
-    @property
     @abstractmethod
-    def names(self) -> Sequence[str]:
-        """The name of each sample, unique within the dataset."""
+    def name(self, index: int) -> str:
+        """Return the name of a sample, unique within the dataset."""
 
-    def __len__(self) -> int:
-        return len(self.names)
+    @property
+    def names(self) -> list[str]:
+        """The names of all samples."""
+        return [self.name(index) for index in range(len(self))]
+
+    @abstractmethod
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def __getitem__(self, index: int) -> Sample: ...
@@ -161,7 +165,9 @@ class PairedDataset(SegmentationDataset):
         self.first_name: str | None = None  # of 0, where that is unlabelled and has a name
         if reduce_zero_label and self.classes and means_unlabelled(self.classes[0], perhaps=True):
             self.first_name, self.classes = self.classes[0], self.classes[1:]
-        self.pairs, self.problems = (pairs, []) if pairs else self.find(self.root, split)
+        self.pairs, self.problems = (
+            (pairs, []) if pairs is not None else self.find(self.root, split)
+        )
         if strict and self.problems:
             first, rest = self.problems[0], len(self.problems) - 1
             more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
@@ -204,9 +210,11 @@ class PairedDataset(SegmentationDataset):
         part.pairs = [self.pairs[index] for index in indices]
         return part
 
-    @property
-    def names(self) -> Sequence[str]:
-        return [pair.name for pair in self.pairs]
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def name(self, index: int) -> str:
+        return self.pairs[index].name
 
     def size(self, index: int) -> tuple[int, int]:
         return self.image_size(self.pairs[index].image, upright=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -37,14 +37,17 @@ class ContextScenes(SegmentationDataset):
     def splits(cls, root: Path | None = None) -> tuple[str, ...]:
         return tuple(SPLITS)
 
-    @property
-    def names(self) -> Sequence[str]:
-        return [f"{split}-{index:04d}" for split, index in self.scenes]
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def name(self, index: int) -> str:
+        split, number = self.scenes[index]
+        return f"{split}-{number:04d}"
 
     def __getitem__(self, index: int) -> Sample:
         split, number = self.scenes[index]
         random = np.random.default_rng([list(SPLITS).index(split), number])
-        return replace(self.draw(random, HEIGHT, WIDTH), name=f"{split}-{number:04d}")
+        return replace(self.draw(random, HEIGHT, WIDTH), name=self.name(index))
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)

@@ -57,19 +57,21 @@ class OwnDataset(SegmentationDataset):
         names = classes if classes is not None else getattr(data, "classes", None)
         self.classes = None if names is None else tuple(map(str, names))
         if bands is None:
-            first = self._image(self._item(0), self._place(0), raw=True)
+            first = self._image(self._item(0), self.name(0), raw=True)
             if first.shape[2] != 3:
                 self.bands = first.shape[2]
         if self.bands is not None and dtype is None:
-            self.dtype = self._image(self._item(0), self._place(0), raw=True).dtype.name
+            self.dtype = self._image(self._item(0), self.name(0), raw=True).dtype.name
 
     @classmethod
     def splits(cls, root: Any) -> tuple[str, ...]:
         return ()
 
-    @property
-    def names(self) -> Sequence[str]:
-        return [self._place(index) for index in range(len(self.indices))]
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        return f"{self.called}[{self.indices[index]}]"
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
@@ -85,16 +87,13 @@ class OwnDataset(SegmentationDataset):
         raise UserError("data.cache", problem, "use ram or none")
 
     def __getitem__(self, index: int) -> Sample:
-        place, item = self._place(index), self._item(index)
+        place, item = self.name(index), self._item(index)
         image, labels = self._image(item, place), self._labels(item, place)
         require_same_size(f"{place}: labels", labels.shape, image.shape[:2])
         return Sample(image, labels, place)
 
-    def _place(self, index: int) -> str:
-        return f"{self.called}[{self.indices[index]}]"
-
     def _item(self, index: int) -> tuple[Any, Any]:
-        place = self._place(index)
+        place = self.name(index)
         try:
             item = self.data[self.indices[index]]
         except Exception as error:  # whatever the user's code raises

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.class_names import plain_names
-from scaseg.data.datasets.base import FilePair, SegmentationDataset, require_same_size
+from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.hugging_face import HuggingFace, cell_bytes
 from scaseg.data.datasets.layout import split_of
@@ -95,6 +95,14 @@ def _parse(plain: Any) -> Index:
     return Index(splits, None if classes is None else tuple(map(str, classes)))
 
 
+class _Labels(FolderDataset):
+    """Labels are read as those of a folder are; it has no files."""
+
+    @classmethod
+    def own_classes(cls, root: Path) -> None:
+        return None
+
+
 class ShardDataset(SegmentationDataset):
     """train-000000.tar, ... (WebDataset) or train-000000.parquet, ... in a folder, s3://, hf://.
 
@@ -131,12 +139,9 @@ class ShardDataset(SegmentationDataset):
             raise UserError(self.source, f"has no split {split!r}", f"there are {known}")
         shards = [index.splits[split]] if split is not None else index.splits.values()
         self.shards = [one for part in shards for one in part]
-        # labels are read as those of a folder are
-        nowhere = FilePair(Path(), Path(), "")
-        self._labels = FolderDataset(".", pairs=[nowhere], max_pixels=max_pixels, **labels)
         self._are_as_stored = not any(labels.get(key) for key in ("label_map", "reduce_zero_label"))
-        if self._labels.classes is None:
-            self.classes = index.classes
+        labels["classes"] = labels.get("classes") or index.classes
+        self._labels = _Labels(".", pairs=[], strict=False, max_pixels=max_pixels, **labels)
         counts = [self._count(number) for number in range(len(self.shards))]
         self._starts = np.array([0, *accumulate(counts)])
         self.indices = np.arange(self._starts[-1])
@@ -160,12 +165,12 @@ class ShardDataset(SegmentationDataset):
     def splits(cls, root: Any) -> tuple[str, ...]:
         return tuple(split for split in read_index(str(root).rstrip("/")).splits if split)
 
-    @property
-    def names(self) -> Sequence[str]:
-        return [self._name(index) for index in range(len(self.indices))]
-
     def __len__(self) -> int:
         return len(self.indices)
+
+    def name(self, index: int) -> str:
+        shard, row = self._place(index)
+        return f"{PurePosixPath(self.shards[shard].name).with_suffix('')}/{row:06}"
 
     def subset(self, indices: Iterable[int]) -> Self:
         part = copy(self)
@@ -223,11 +228,7 @@ class ShardDataset(SegmentationDataset):
         values = read_labels(labels, max_pixels=self.max_pixels)
         classes = self._labels.known_classes(values, Path(labels.place))
         require_same_size(labels.place, classes.shape, pixels.shape[:2])
-        return Sample(pixels, classes, self._name(index))
-
-    def _name(self, index: int) -> str:
-        shard, row = self._place(index)
-        return f"{PurePosixPath(self.shards[shard].name).with_suffix('')}/{row:06}"
+        return Sample(pixels, classes, self.name(index))
 
     def _place(self, index: int) -> tuple[int, int]:
         shard = int(self.shard_numbers[index])
