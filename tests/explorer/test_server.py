@@ -4,7 +4,7 @@ import io
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, current_thread
 
 import numpy as np
 import pytest
@@ -17,13 +17,15 @@ from tests.faults.fuzz_images import case_bytes
 from tests.faults.image_seeds import seeds
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'scaseg[explorer]'")
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from scaseg.explanation.features import extract_features
+from scaseg.explorer import server
 from scaseg.explorer.guard import Guard
 from scaseg.explorer.pictures import Picture, Pictures, shared_picture
 from scaseg.explorer.server import create_app
-from scaseg.explorer.work import Work
+from scaseg.explorer.work import THREADS, Work
 from scaseg.version import __version__
 
 HOST = "http://127.0.0.1"
@@ -180,6 +182,23 @@ def test_uploads_end_at_the_limit_even_if_their_length_lies():
 )
 def test_requests_must_come_from_here(headers, status):
     assert client().get("/api/images", headers=headers).status_code == status
+
+
+def test_a_request_of_another_page_that_names_no_host_is_refused():
+    """HTTP/1.0 asks for none."""
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "scheme": "http"}
+    scope |= {"server": ("127.0.0.1", 80), "headers": [(b"origin", b"http://evil.example")]}
+    assert Guard().refusal(Request(scope))[0] == 403
+
+
+def test_a_large_picture_is_made_smaller_beside_the_server(monkeypatch):
+    """Not by it: meanwhile it would answer nobody."""
+    threads = []
+    monkeypatch.setattr(
+        server, "shrink", lambda image, _: threads.append(current_thread().name) or image
+    )
+    assert send(client()).status_code == 201
+    assert threads[0].startswith(THREADS)
 
 
 def test_with_a_token_every_visitor_shows_it():

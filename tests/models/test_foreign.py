@@ -247,6 +247,8 @@ def test_training_and_resuming_without_the_repository(repository, tmp_path, monk
         ({"model_type": "bert"}, "config: model_type 'bert' is no backbone"),
         ({"model_type": "timm_backbone", "backbone": "x"}, "model_type 'timm_backbone' is no"),
         ({"model_type": "resnet", "depths": [10**9]}, "config: 1000000000 layers; give at most"),
+        ({"model_type": "resnet", "depths": ["a"]}, "no network can be built from it"),
+        ({"model_type": ["resnet"]}, "config: model_type ['resnet'] is no backbone"),
         (
             {**DINO, "model_type": "dinov2", "num_attention_heads": 0},
             "no network can be built from it",
@@ -264,6 +266,18 @@ def test_configs_that_are_no_backbones(config, said, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(plain))
     with pytest.raises(UserError, match=re.escape(said)):
         scaseg.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("facts", [{"image_mean": None}, {"rescale_factor": "a"}])
+def test_preprocessing_that_says_nothing(facts, tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps(small("resnet").backbone.network.config.to_dict())
+    )
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps({"image_std": [1, 1, 1], **facts})
+    )
+    with pytest.raises(UserError, match=r"preprocessor_config\.json: no mean and std of pixels"):
+        scaseg.create_model(f"hf:{tmp_path}", "none", "light", classes=2)
 
 
 def test_nothing_of_a_file_is_run_or_fetched(tmp_path):

@@ -173,3 +173,16 @@ def test_the_average_with_an_auxiliary_loss_is_the_average():
         assert torch.equal(control(x), plain(x))
         assert torch.equal(control.eval()(x), plain(x))
     assert [scores.shape for _, scores in gathered] == [(2, 3, 4, 5)]
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says that it lies on a GPU."""
+
+    is_cuda = True
+
+
+def test_the_auxiliary_loss_is_there_where_a_gpu_averages_first():
+    control = make("average", auxiliary=True, classes=3)
+    with auxiliary_scores(control) as gathered:
+        control(torch.randn(2, 6, 4, 5).as_subclass(OnGpu))
+    assert len(gathered) == 1

@@ -245,6 +245,10 @@ def test_not_even_nan_leaks_from_padding(name, elsewhere):
     assert x.grad[:, :, :15].isfinite().all()
     for parameter, tensor in block.named_parameters():
         assert tensor.grad.isfinite().all(), parameter
+    if name in WITH_MAPS:
+        shown = block.dependency_map(x, 3, 4, mask=mask, source=y if elsewhere else None)
+        torch.testing.assert_close(shown.sum(), torch.tensor(1.0))
+        assert (shown[~mask] == 0).all()
 
 
 def test_numpys_whole_numbers_are_whole_numbers():

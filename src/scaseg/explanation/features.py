@@ -116,7 +116,8 @@ class ContextFeatures:
 
         A row's own entry is 0, but for "dot", which keeps it.
         """
-        shares = self.context.shares(self.features, targets.to(self.features.device))[0]
+        with evaluating(self.model):
+            shares = self.context.shares(self.features, targets.to(self.features.device))[0]
         return require_finite(self.model, shares, "coefficients")
 
 

@@ -36,7 +36,7 @@ class Guard:
         if not (self._is_here(named) or (self.token and named)):
             return 400, f"Host {named!r} is not this server"
         origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{request.headers['host']}":
+        if origin is not None and origin != f"{request.url.scheme}://{request.headers.get('host')}":
             return 403, "requests of other pages are refused"
         if self.token is not None and request.url.path not in OPEN:
             shown = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -229,7 +229,8 @@ def create_app(
     ) -> dict[str, Any]:
         """Segment a picture: multipart field `image`, JPEG, PNG, WebP, TIFF, BMP (bands: .npy)."""
         async with work.slot():
-            pixels = shrink(await decoded(image), work.models)
+            whole = await decoded(image)
+            pixels = await work.run_small(lambda: shrink(whole, work.models))
             owner = request.cookies.get(SESSION) or PROGRAM
             name = one_line(image.filename or "picture").rpartition("/")[2][-80:]
             picture = Picture(name, pixels, owner)

@@ -163,13 +163,7 @@ class Context(nn.Module, ABC):
         context. source (B, C, H', W'): take the context from that map; then nothing is a neuron's
         own. coefficients (B or 1, n, source): weigh the sources by these.
         """
-        source_mask = self._check(x, source, mask)
-        if mask is not None:  # NaN * 0 is NaN, in the backward pass of a convolution too
-            shown = mask.view(-1, 1, *mask.shape[-2:])
-            if source is None:
-                x = torch.where(shown, x, 0)  # masked_fill would undo channels_last
-            else:
-                source = torch.where(shown, source, 0)
+        x, source, source_mask = self._check(x, source, mask)
         if coefficients is None:
             return self.add_context(x, source, source_mask)
         neurons, hint = x.shape[-2] * x.shape[-1], "a row for each neuron of x"
@@ -192,7 +186,7 @@ class Context(nn.Module, ABC):
         can see: exp rows always are. UserError where the matrix does not fit in memory;
         `dependency_map` gives a row of it at any size.
         """
-        source_mask = self._check(x, source, mask)
+        x, source, source_mask = self._check(x, source, mask)
         there = x if source is None else source
         targets, sources = (side.shape[-2] * side.shape[-1] for side in (x, there))
         needed = max(4, x.element_size()) * x.shape[0] * targets * sources
@@ -223,7 +217,7 @@ class Context(nn.Module, ABC):
 
         -> (B, rows, source). Own entries are 0 with exclude_self; a row without any context is 0.
         """
-        source_mask = self._check(x, source, mask)
+        x, source, source_mask = self._check(x, source, mask)
         rows = self.coefficient_rows(x, source, targets, source_mask)
         return rows * reciprocal(rows.sum(-1), rows.abs().sum(-1)).unsqueeze(-1)
 
@@ -254,8 +248,13 @@ class Context(nn.Module, ABC):
         share = self.shares(x, target, mask=mask, source=source)
         return share.squeeze(1).unflatten(1, there.shape[-2:])
 
-    def _check(self, x: Tensor, source: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """Raise UserError unless the arguments fit; return the mask as (B, source)."""
+    def _check(
+        self, x: Tensor, source: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Raise UserError unless the arguments fit; return them, the mask as (B, source).
+
+        What it leaves out becomes 0: NaN * 0 is NaN, in the backward pass of a convolution too.
+        """
         check_tensor("x", x, "B", self.in_channels, "H", "W")
         if source is not None:
             check_tensor("source", source, x.shape[0], self.in_channels, "H", "W")
@@ -263,13 +262,15 @@ class Context(nn.Module, ABC):
                 problem = f"dtype {source.dtype}, but x has {x.dtype}"
                 raise UserError("source", problem, "convert one")
         if mask is None:
-            return None
+            return x, source, None
         if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[1] == 1:
             mask = mask.squeeze(1)
         there = x if source is None else source
         hint = "True where a neuron counts, the mask of an image resized to the feature map"
         check_tensor("mask", mask, len(there), *there.shape[-2:], kind="bool", hint=hint)
-        return mask.flatten(1)
+        # not masked_fill: it would undo channels_last
+        cleaned = torch.where(mask.unsqueeze(1), there, 0)
+        return (cleaned, None, mask.flatten(1)) if source is None else (x, cleaned, mask.flatten(1))
 
 
 def not_streamed(name: str) -> UserError:

@@ -77,7 +77,7 @@ class HuggingFaceBackbone(ForeignBackbone):
             folder = _folder(name, CONFIG)
             found["config"] = _read(folder / CONFIG)
             if (folder / PREPROCESSOR).is_file():
-                found |= _normalization(_read(folder / PREPROCESSOR))
+                found |= _normalization(folder / PREPROCESSOR)
         with located("backbone_options", "."):
             # whole: what is left out of a repository's are defaults of one version
             config = _cleaned(_config(found["config"]).to_dict())
@@ -165,17 +165,19 @@ def _config(config: Mapping[str, Any]) -> Any:
     """A config of transformers; UserError for one that is no backbone's, or too deep."""
     kind = config.get("model_type")
     known = {*_library().MODEL_FOR_BACKBONE_MAPPING_NAMES, *ENCODERS} - {"timm_backbone"}
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         problem, few = f"model_type {kind!r} is no backbone", "resnet, convnext, swin, dinov2"
         raise UserError("config", problem, f"give {few}, segformer or another of transformers")
     layers = [config.get(key, 0) for key in ("depths", "num_hidden_layers", "num_layers")]
-    total = sum(sum(one) if isinstance(one, list | tuple) else one or 0 for one in layers)
-    if total > MOST_LAYERS:
-        raise UserError("config", f"{total} layers", f"give at most {MOST_LAYERS}")
     try:
+        total = sum(sum(one) if isinstance(one, list | tuple) else one or 0 for one in layers)
+        if total > MOST_LAYERS:
+            raise UserError("config", f"{total} layers", f"give at most {MOST_LAYERS}")
         from transformers import AutoConfig
 
         return AutoConfig.for_model(**_cleaned(config))
+    except UserError:
+        raise
     except Exception as fault:
         raise _unfit(fault) from fault
 
@@ -252,12 +254,15 @@ def _read(path: Path) -> dict[str, Any]:
     return plain
 
 
-def _normalization(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _normalization(path: Path) -> dict[str, Any]:
     """Mean and std of pixels from 0 to 1, by the repository's preprocessing."""
-    scale = 255 * plain.get("rescale_factor", 1 / 255) if plain.get("do_rescale", True) else 255
-    if not plain.get("do_normalize", True):
-        return {"mean": [0.0] * 3, "std": [1 / scale] * 3}
-    keys = {"mean": "image_mean", "std": "image_std"}
-    return {
-        name: [value / scale for value in plain[key]] for name, key in keys.items() if key in plain
-    }
+    plain, keys = _read(path), {"mean": "image_mean", "std": "image_std"}
+    try:
+        scale = 255 * plain.get("rescale_factor", 1 / 255) if plain.get("do_rescale", True) else 255
+        if not plain.get("do_normalize", True):
+            return {"mean": [0.0] * 3, "std": [1 / scale] * 3}
+        given = {name: plain[key] for name, key in keys.items() if key in plain}
+        return {name: [value / scale for value in values] for name, values in given.items()}
+    except (TypeError, ZeroDivisionError) as error:
+        remedy = "give mean and std as backbone_options"
+        raise UserError(path, "no mean and std of pixels", remedy, str(error)) from error

@@ -72,6 +72,8 @@ class AverageContext(Context):
             self.classifier = AuxiliaryClassifier(in_channels, classes)
 
     def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+        if self.classifier is not None and self.training:
+            self.classifier(x if source is None else source)  # its scores have a loss of their own
         neurons = x.shape[-2] * x.shape[-1]
         others = source is not None or source_mask is not None or type(self) is not AverageContext
         if not x.is_cuda or others or neurons < 2:
@@ -96,10 +98,7 @@ class AverageContext(Context):
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
     ) -> Tensor:
-        there = x if source is None else source
-        if self.classifier is not None and self.training:
-            self.classifier(there)
-        values = self.values(there)
+        values = self.values(x if source is None else source)
         return uniform_context(values, exclude_self=source is None, source_mask=source_mask)
 
     def coefficient_rows(
