@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from scaseg.data.datasets.base import FilePair, Listing, PairedDataset
+from scaseg.data.datasets.base import PairedDataset
+from scaseg.data.datasets.pairs import FilePair, Listing
 from scaseg.data.decode.image import turn
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample

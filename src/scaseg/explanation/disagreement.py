@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets.base import FilePair, SegmentationDataset, require_same_size
+from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError

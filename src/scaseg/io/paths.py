@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from scaseg.errors import UserError, located
 from scaseg.io.atomic import temporary_beside
@@ -14,6 +15,7 @@ from scaseg.io.atomic import temporary_beside
 CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
 MOST_TEXT = 1 << 28  # bytes of a list: ten million names take less
 
+Made = TypeVar("Made")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
 _KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
@@ -62,6 +64,23 @@ def user_cache() -> Path | None:
 def on_disk(path: Path) -> Path:
     """Return what there is of a path: `val.json` of `val.json/a.jpg`, which is a part of it."""
     return next((place for place in (path, *path.parents) if os.path.exists(place)), path)
+
+
+def cached_by_file(most: int) -> Callable[[Callable[[Path], Made]], Callable[[Path], Made]]:
+    """Remember what a function made of each of the last `most` files, until a file changes."""
+
+    def decorate(make: Callable[[Path], Made]) -> Callable[[Path], Made]:
+        @lru_cache(maxsize=most)
+        def remembered(path: Path, _time: int, _size: int) -> Made:
+            return make(path)
+
+        def current(path: Path) -> Made:
+            status = path.stat()
+            return remembered(path, status.st_mtime_ns, status.st_size)
+
+        return wraps(make)(current)
+
+    return decorate
 
 
 def read_lines(path: Path) -> list[str]:

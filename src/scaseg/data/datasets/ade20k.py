@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import PairedDataset
+from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
@@ -67,21 +67,18 @@ class Ade20k(PairedDataset):
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        home, splits = _home(root), cls.splits(root)
+        home = _home(root)
         if (home / "images" / "ADE").is_dir():
             what = "the full ADE20K, of 3,688 classes, is not read"
             remedy = "get ADEChallengeData2016.zip, the benchmark of 150"
             raise UserError(shown(home), what, remedy)
-        if split is not None or not splits:
-            base.require_split(home / "annotations", split or "train", splits)
-        pairs, problems = [], []
-        for part in splits if split is None else (split,):
+
+        def pair(part: str) -> Listing:
             images, labels = (home / kind / FOLDERS[part] for kind in ("images", "annotations"))
             names = sorted(find_files(images, ".jpg").keys() | find_files(labels, ".png").keys())
-            found = base.pair_files(names, images, labels, [".png"], listed_in="annotations")
-            pairs += found[0]
-            problems += found[1]
-        return pairs, problems
+            return pair_files(names, images, labels, [".png"], listed_in="annotations")
+
+        return find_each(home / "annotations", split, cls.splits(root), pair)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_labels(path, max_pixels=self.max_pixels)

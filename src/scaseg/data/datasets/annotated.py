@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -15,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.class_names import read_class_names
-from scaseg.data.datasets import layout
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.color_table import UNLABELLED as UNLABELLED_NAMES
+from scaseg.data.datasets.layout import in_order
+from scaseg.data.datasets.pairs import FilePair, Listing, require_split
 from scaseg.data.decode.shapes import Canvas
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
@@ -32,10 +32,10 @@ SHOWN = 5  # names that a message lists
 class AnnotatedDataset(PairedDataset):
     """Label maps drawn from shapes; a pixel that no shape covers is `uncovered`.
 
-    A subclass finds its files, names its classes (`named_classes`) and draws (`draw`). Shapes are
-    looked up by the names of their classes; those called void, ignore, unlabelled or the like are
-    unlabelled. A label map may be part of a larger file: the path of that file, then the name of
-    its photograph.
+    A subclass finds its files (`entries`, `pair`), names its classes (`named_classes`) and draws
+    (`draw`). Shapes are looked up by the names of their classes; those called void, ignore,
+    unlabelled or the like are unlabelled. A label map may be part of a larger file: the path of
+    that file, then the name of its photograph.
 
     uncovered: background (the class of that name, or one put before all others) or unlabelled.
     classes_file: the classes and their order, a name a line, instead of the dataset's own.
@@ -54,6 +54,33 @@ class AnnotatedDataset(PairedDataset):
         if classes is not None:
             classes = self._with_background(classes, "classes")
         super().__init__(*arguments, classes=classes, **options)
+
+    @classmethod
+    @abstractmethod
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, Any]]:
+        """Go through the photographs: the split of each, None if it is in none, and for `pair`."""
+
+    @classmethod
+    @abstractmethod
+    def pair(cls, root: Path, entry: Any) -> FilePair:
+        """Find the files of an entry; UserError if one is missing or cannot be read."""
+
+    @classmethod
+    def splits(cls, root: Path) -> tuple[str, ...]:
+        return in_order(split for split, _ in cls.entries(root))
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        if split is not None:
+            require_split(root, split, cls.splits(root))
+        pairs, problems = [], []
+        for own, entry in cls.entries(root):
+            if split in (None, own):
+                try:
+                    pairs.append(cls.pair(root, entry))
+                except UserError as error:
+                    problems.append(error)
+        return pairs, problems
 
     @classmethod
     @abstractmethod
@@ -155,10 +182,13 @@ class PhotographFinder:
                     return path
         return None
 
-    def missing(self, place: str, name: str) -> UserError:
-        """Return the error for a photograph that is not there."""
+    def require(self, name: str, place: Path) -> Path:
+        """Find a photograph; UserError if it is not there, place: the file that names it."""
+        if (found := self.find(name)) is not None:
+            return found
         remedy = f"put it into {shown(self.folders[0])}" if self.folders else "add it"
-        return UserError(place, "names a photograph that is not there", remedy, repr(name))
+        what = "names a photograph that is not there"
+        raise UserError(shown(place), what, remedy, repr(name))
 
 
 def sample_name(image: Path, root: Path) -> str:
@@ -170,21 +200,6 @@ def sample_name(image: Path, root: Path) -> str:
     parts = image.relative_to(root).with_suffix("").parts
     inner = parts[1:] if len(parts) > 1 and parts[0].lower() in FOLDERS else parts
     return PurePosixPath(*inner).as_posix()
-
-
-def split_of(name: str) -> str | None:
-    """Return the split that a word of a name says.
-
-    >>> split_of("instances_val2017"), split_of("valid"), split_of("result")
-    ('val', 'val', None)
-    """
-    found = {layout.split_of(word) for word in re.findall("[A-Za-z0-9]+", name)} - {None}
-    return found.pop() if len(found) == 1 else None
-
-
-def order_splits(found: Collection[str | None]) -> tuple[str, ...]:
-    """Return the splits that were found, in their usual order."""
-    return tuple(split for split in layout.SPLITS if split in found)
 
 
 def note_unsplit(data: PairedDataset) -> list[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import FilePair, Listing, find_files
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE
 
@@ -58,21 +57,17 @@ class Atlantis(FolderDataset):
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        home, splits = _home(root), cls.splits(root)
+        home = _home(root)
         if not (home / "masks").is_dir():
             return super().find(root, split)
-        if split is not None or not splits:
-            base.require_split(home / "masks", split or "train", splits)
-        pairs: list[FilePair] = []
-        problems = []
-        for part in splits if split is None else (split,):
+
+        def pair(part: str) -> Listing:
             images, labels = home / "images" / part, home / "masks" / part
             names = find_files(images, ".jpg").keys() | find_files(labels, ".png").keys()
             names -= _elsewhere(home, part).keys()
-            found = base.pair_files(sorted(names), images, labels, [".png"], listed_in="masks")
-            pairs += found[0]
-            problems += found[1]
-        return pairs, problems
+            return pair_files(sorted(names), images, labels, [".png"], listed_in="masks")
+
+        return find_each(home / "masks", split, cls.splits(root), pair)
 
     @property
     def notes(self) -> Sequence[str]:

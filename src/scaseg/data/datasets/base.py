@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from itertools import chain
-from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, NamedTuple, Self
-from unicodedata import normalize
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.class_names import means_unlabelled
-from scaseg.data.decode.bands import BAND_SUFFIXES, pixel_size, read_pixels
+from scaseg.data.datasets.pairs import FilePair, Listing
+from scaseg.data.decode.bands import pixel_size, read_pixels
+from scaseg.data.decode.files import Embedded
 from scaseg.data.decode.image import image_orientation, read_labels
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
-from scaseg.io.paths import on_disk, read_lines, shown
+from scaseg.io.paths import on_disk, shown
 
-JPEG = (".jpg", ".jpeg", ".JPG", ".JPEG")  # for label maps never
 INVALID = -1  # in a table for renumber(): an id that no label map may hold
 
 
@@ -104,17 +102,6 @@ class SegmentationDataset(ABC):
 def option_name(name: str) -> str:
     """Return what an option of a format is called on the command line."""
     return f"--{name.replace('_', '-')}"
-
-
-class FilePair(NamedTuple):
-    """A photograph, its label map, and the name that they share within the dataset."""
-
-    image: Path
-    labels: Path
-    name: str
-
-
-Listing = tuple[list[FilePair], list[UserError]]  # the pairs of a split, and `problems`
 
 
 class PairedDataset(SegmentationDataset):
@@ -221,21 +208,28 @@ class PairedDataset(SegmentationDataset):
 
     def image_size(self, path: Path, *, upright: bool) -> tuple[int, int]:
         """Return (height, width) of an image without decoding it; upright: as EXIF turns it."""
-        return pixel_size(path, self.bands, upright=upright, max_pixels=self.max_pixels)
+        found = self.photograph(path)
+        return pixel_size(found, self.bands, upright=upright, max_pixels=self.max_pixels)
 
     def image_orientation(self, path: Path) -> int:
         """Return the EXIF orientation of a photograph, 1 to 8; 1: it is stored upright."""
         if self.bands is not None:  # their sizes are those of upright images
             return 1
-        return image_orientation(path, max_pixels=self.max_pixels)
+        return image_orientation(self.photograph(path), max_pixels=self.max_pixels)
 
     def read_image(self, path: Path) -> NDArray[Any]:
         """Read an image (H, W, C): RGB of 8 bits, or its bands as they are stored."""
-        return read_pixels(path, self.bands, self.dtype, max_pixels=self.max_pixels)
+        found = self.photograph(path)
+        return read_pixels(found, self.bands, self.dtype, max_pixels=self.max_pixels)
 
     def read_photograph(self, path: Path) -> bytes:
         """Return the file of a photograph as it is."""
-        return path.read_bytes()
+        found = self.photograph(path)
+        return found.data if isinstance(found, Embedded) else found.read_bytes()
+
+    def photograph(self, path: Path) -> Path | Embedded:
+        """Return what a photograph is read from: its own file, or bytes out of another."""
+        return path
 
     def fingerprint(self, index: int) -> str:
         facts = [type(self).__name__, sorted(self.label_map.items()), self.reduce_zero_label]
@@ -290,109 +284,3 @@ def require_same_size(place: str, labels: tuple[int, ...], image: tuple[int, ...
         turned = image == labels[::-1]
         rotated = "the camera's EXIF rotation was not applied to the labels"
         raise UserError(place, problem, rotated if turned else "they must have one size")
-
-
-def require_split(place: Path, split: str, splits: Collection[str]) -> None:
-    """Raise a UserError that names the splits if this is none of them."""
-    if split not in splits:
-        there = f"there are {', '.join(splits) or 'none'}"
-        raise UserError(shown(place), f"has no split {split!r}", there)
-
-
-def read_list(path: Path, *, folders: bool = False) -> list[str]:
-    r"""Read the names of a list, one a line, without suffix; lines that start with # are comments.
-
-    Of `folder\name.jpg`, as lists made on Windows have it, `name` is left, or `folder/name` if
-    `folders` belong to the names.
-    """
-    names = []
-    for line in read_lines(path):
-        name = PurePosixPath(line.replace("\\", "/"))
-        if name.suffix.lower() in BAND_SUFFIXES:
-            name = name.with_suffix("")
-        if not line.startswith("#"):
-            names.append(normalize("NFC", str(name) if folders else name.name))
-    if not names:
-        raise UserError(shown(path), "names no photograph", "give one name a line")
-    return names
-
-
-def find_files(folder: Path, *suffixes: str) -> dict[str, list[Path]]:
-    """Find the files below a folder by name, their path below it without suffix.
-
-    A suffix may be more than an extension: of `a_mask.png` by "_mask.png" the name is `a`.
-    Names are composed (NFC): a Mac writes an umlaut as two signs, and most others as one.
-    """
-    found: dict[str, list[Path]] = {}
-    for place, folders, files in os.walk(folder):
-        folders.sort()
-        below = Path(place).relative_to(folder).as_posix()
-        prefix = "" if below == "." else f"{below}/"
-        for file in sorted([*files, *folders]):  # a folder called a.png will be refused
-            end = next((end for end in suffixes if file.lower().endswith(end.lower())), None)
-            # hidden files are a system's own, such as macOS's ._NAME.jpg
-            if end is not None and not file.startswith("."):
-                name = normalize("NFC", prefix + file[: -len(end)])
-                found.setdefault(name, []).append(Path(place, file))
-    return found
-
-
-def pair_files(
-    names: Iterable[str] | None,
-    images: Path,
-    labels: Path,
-    label_suffixes: Sequence[str],
-    image_suffixes: Sequence[str] = (".jpg",),
-    listed_in: str = "the list",
-) -> Listing:
-    """Pair photographs and label maps of the same name, in the order of `names` (None: all)."""
-    for folder, what in ((images, "photographs"), (labels, "label maps")):
-        if not folder.is_dir():
-            raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
-    maps = find_files(labels, *label_suffixes)
-    photographs = find_files(images, *image_suffixes)
-    if images == labels:  # x_mask.png is no photograph
-        known = set(chain(*maps.values()))
-        rest = (
-            (name, [path for path in paths if path not in known])
-            for name, paths in photographs.items()
-        )
-        photographs = {name: paths for name, paths in rest if paths}
-    if not photographs and names is None:
-        raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
-    pairs: list[FilePair] = []
-    problems: list[UserError] = []
-    for first, *others in (*photographs.values(), *maps.values()):
-        what = f"{first.name} has the same name"
-        problems += [UserError(shown(other), what, "keep one of them") for other in others]
-    remedy = "add what is missing, or take the name out"
-    folded = [_by_folded_case(found) for found in (photographs, maps)]
-
-    def match(name: str, number: int, found: Mapping[str, list[Path]]) -> str | None:
-        """Find a name, in another case if that is unambiguous."""
-        alike = [names.get(name.casefold(), []) for names in folded]
-        is_plain = len(alike[number]) == 1 and all(len(names) <= 1 for names in alike)
-        return name if name in found else alike[number][0] if is_plain else None
-
-    for listed in sorted(photographs) if names is None else names:
-        name = match(listed, 0, photographs)
-        own = None if name is None else match(name, 1, maps)
-        if name is None:
-            what = f"has no photograph that {listed_in} names"
-            problems.append(UserError(shown(images), what, remedy, repr(listed)))
-        elif own is not None:
-            pairs.append(FilePair(photographs[name][0], maps[own][0], name))
-        elif lossy := [end for end in JPEG if (labels / f"{name}{end}").is_file()]:
-            png = "its values are blurred, use PNG"
-            problems.append(UserError(shown(labels / f"{name}{lossy[0]}"), "a JPEG label map", png))
-        else:
-            what = "has no label map for a photograph"
-            problems.append(UserError(shown(labels), what, remedy, repr(name)))
-    return pairs, problems
-
-
-def _by_folded_case(names: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.casefold(), []).append(name)
-    return found

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import INVALID, PairedDataset
+from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, require_pixels
 from scaseg.data.decode.image import read_labels
@@ -77,21 +77,17 @@ class Cityscapes(PairedDataset):
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        splits = cls.splits(root)
-        if split is not None or not splits:
-            base.require_split(root / "leftImg8bit", split or "train", splits)
-        pairs, problems = [], []
         ground = next((one for one in GROUNDS if (root / one).is_dir()), GROUNDS[0])
-        for part in splits if split is None else (split,):
+
+        def pair(part: str) -> Listing:
             images, labels = root / "leftImg8bit" / part, root / ground / part
             names = find_files(images, "_leftImg8bit.png").keys()
             maps = {form: find_files(labels, f"_{ground}_{form}").keys() for form in FORMS}
             best = max(FORMS, key=lambda form: len(names & maps[form]))  # of equals the first
             ends = [f"_{ground}_{best}"], ["_leftImg8bit.png"]
-            found = base.pair_files(sorted(names | maps[best]), images, labels, *ends, str(labels))
-            pairs += found[0]
-            problems += found[1]
-        return pairs, problems
+            return pair_files(sorted(names | maps[best]), images, labels, *ends, str(labels))
+
+        return find_each(root / "leftImg8bit", split, cls.splits(root), pair)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".json":

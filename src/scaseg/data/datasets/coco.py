@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import (
-    FOLDERS,
-    AnnotatedDataset,
-    PhotographFinder,
-    order_splits,
-    sample_name,
-    split_of,
-)
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.annotated import FOLDERS, AnnotatedDataset, PhotographFinder, sample_name
+from scaseg.data.datasets.layout import in_order, split_in
+from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.image import read_colors
 from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
-from scaseg.io.paths import on_disk, shown
+from scaseg.io.paths import cached_by_file, on_disk, shown
 
 PLACES = ("annotations/*.json", "*.json", "*/*.json")  # of the files, the first that has any
 MOST_FILES = 50  # in one of them: where there are more, each is of one photograph
@@ -54,6 +48,9 @@ class _File(NamedTuple):
     photographs: dict[str, _Photograph]
 
 
+_Entry = tuple[Path, PhotographFinder, _Photograph]  # the file that names a photograph
+
+
 class CocoInstances(AnnotatedDataset):
     """annotations/instances_train2017.json + train2017/ (or images/), as COCO has them.
 
@@ -75,7 +72,7 @@ class CocoInstances(AnnotatedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits(set(cls._by_split(root)))
+        return in_order(cls._by_split(root))
 
     @classmethod
     def _by_split(cls, root: Path) -> dict[str | None, Path]:
@@ -83,7 +80,7 @@ class CocoInstances(AnnotatedDataset):
         found: dict[str | None, Path] = {}
         for path in _files(root, cls.kind):
             folder = path.relative_to(root).parent
-            split = split_of(path.stem) or split_of(str(folder))
+            split = split_in(path.stem) or split_in(str(folder))
             if split in found:
                 what = f"{shown(found[split].name)} has annotations of the same split"
                 raise UserError(shown(path), what, "move one of them away")
@@ -105,29 +102,22 @@ class CocoInstances(AnnotatedDataset):
         return [name for _, same in sorted(names.items()) for name in same]
 
     @classmethod
-    def find(cls, root: Path, split: str | None) -> Listing:
-        files = cls._by_split(root)
-        if split is not None:
-            base.require_split(root, split, cls.splits(root))
-            files = {split: files[split]}
-        pairs: list[FilePair] = []
-        problems: list[UserError] = []
-        for part, path in files.items():
-            finder = PhotographFinder(_folders(root, part, path.parent))
-            for key, photograph in _load(path).photographs.items():
-                image = finder.find(photograph.name)
-                if image is None:
-                    problems.append(finder.missing(shown(path), photograph.name))
-                elif labels := cls._labels(path, key, photograph, problems):
-                    pairs.append(FilePair(image, labels, sample_name(image, root)))
-        return pairs, problems
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, _Entry]]:
+        for split, path in cls._by_split(root).items():
+            finder = PhotographFinder(_folders(root, split, path.parent))
+            for photograph in _load(path).photographs.values():
+                yield split, (path, finder, photograph)
 
     @classmethod
-    def _labels(
-        cls, path: Path, key: str, photograph: _Photograph, problems: list[UserError]
-    ) -> Path | None:
-        """Return the label map of a photograph: a part of the file, named by its key."""
-        return path / key
+    def pair(cls, root: Path, entry: _Entry) -> FilePair:
+        path, finder, photograph = entry
+        image = finder.require(photograph.name, path)
+        return FilePair(image, cls._labels(path, photograph), sample_name(image, root))
+
+    @classmethod
+    def _labels(cls, path: Path, photograph: _Photograph) -> Path:
+        """Return the label map of a photograph: a part of the file, named by it."""
+        return path / photograph.name
 
     def draw(self, path: Path) -> Canvas:
         home = on_disk(path)
@@ -154,17 +144,14 @@ class CocoPanoptic(CocoInstances):
     kind = "panoptic"
 
     @classmethod
-    def _labels(
-        cls, path: Path, key: str, photograph: _Photograph, problems: list[UserError]
-    ) -> Path | None:
+    def _labels(cls, path: Path, photograph: _Photograph) -> Path:
         if not photograph.label_map:  # without a segment: unlabelled
-            return path / key
+            return path / photograph.name
         folders = (path.parent / path.stem, path.parent.parent / path.stem, path.parent)
         if labels := PhotographFinder(folders).find(photograph.label_map):
             return labels
         what = f"names a label map that is not in {path.stem}/"
-        problems.append(UserError(shown(path), what, "unpack it", repr(photograph.label_map)))
-        return None
+        raise UserError(shown(path), what, "unpack it", repr(photograph.label_map))
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if not path.is_file():
@@ -188,9 +175,9 @@ class CocoPanoptic(CocoInstances):
         found = {}
         for path in self._by_split(self.root).values():
             file = _load(path)
-            for key, photograph in file.photographs.items():
-                if labels := self._labels(path, key, photograph, []):
-                    found[labels] = (file, photograph)
+            for photograph in file.photographs.values():
+                with suppress(UserError):  # said of the pair
+                    found[self._labels(path, photograph)] = (file, photograph)
         return found
 
 
@@ -222,7 +209,7 @@ def _folders(root: Path, split: str | None, beside: Path) -> Iterator[Path]:
     if beside != root / "annotations":
         yield beside
     for home in (*homes, root):
-        of_split = [one for one in sorted(home.iterdir()) if split and split_of(one.name) == split]
+        of_split = [one for one in sorted(home.iterdir()) if split and split_in(one.name) == split]
         for folder in of_split:
             if folder.is_dir() and not folder.name.startswith("panoptic"):
                 yield folder
@@ -254,13 +241,8 @@ def _region(annotation: _Object, size: tuple[int, int]) -> Region:
     return shapes.union([shapes.polygon(points, size) for points in polygons])
 
 
+@cached_by_file(4)  # it may be large, and is asked for by every photograph
 def _load(path: Path) -> _File:
-    status = path.stat()
-    return _read(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=4)  # it may be large, and is asked for by every photograph
-def _read(path: Path, _time: int, _size: int) -> _File:
     document = read_json(path)
     photographs: dict[str, _Photograph] = {}
     by_id: dict[int, str] = {}

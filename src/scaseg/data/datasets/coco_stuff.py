@@ -8,8 +8,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import INVALID, PairedDataset
+from scaseg.data.datasets.pairs import (
+    Listing,
+    find_each,
+    find_files,
+    pair_files,
+    read_list,
+    require_split,
+)
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
@@ -84,9 +91,9 @@ class CocoStuff10k(PairedDataset):
         images, labels, lists = root / "images", root / "annotations", root / "imageLists"
         names = sorted(find_files(images, ".jpg").keys() | find_files(labels, ".mat").keys())
         if split is not None:
-            base.require_split(lists, split, cls.splits(root))
-            names = base.read_list(lists / f"{split}.txt")
-        return base.pair_files(names, images, labels, [".mat"])
+            require_split(lists, split, cls.splits(root))
+            names = read_list(lists / f"{split}.txt")
+        return pair_files(names, images, labels, [".mat"])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_label_map(path, "S", max_pixels=self.max_pixels)
@@ -142,20 +149,15 @@ class CocoStuff164k(PairedDataset):
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        splits = cls.splits(root)
-        if split is not None or not splits:
-            base.require_split(root / "annotations", split or "train", splits)
-        pairs, problems = [], []
-        for part in splits if split is None else (split,):
+        def pair(part: str) -> Listing:
             year, labels = f"{part}2017", root / "annotations" / f"{part}2017"
             at_root = not (root / "images" / year).is_dir() and (root / year).is_dir()
             images = root / year if at_root else root / "images" / year
             maps = {name for name in find_files(labels, ".png") if not name.endswith("TrainIds")}
             names = sorted(maps | find_files(images, ".jpg").keys())
-            found = base.pair_files(names, images, labels, [".png"], listed_in="annotations")
-            pairs += found[0]
-            problems += found[1]
-        return pairs, problems
+            return pair_files(names, images, labels, [".png"], listed_in="annotations")
+
+        return find_each(root / "annotations", split, cls.splits(root), pair)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         values = read_labels(path, max_pixels=self.max_pixels)

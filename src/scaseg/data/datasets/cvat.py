@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import (
-    AnnotatedDataset,
-    PhotographFinder,
-    order_splits,
-    sample_name,
-    split_of,
-)
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.annotated import AnnotatedDataset, PhotographFinder, sample_name
+from scaseg.data.datasets.layout import split_in
+from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Element, read_xml, sample
 from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
-from scaseg.io.paths import on_disk, shown
+from scaseg.io.paths import cached_by_file, on_disk, shown
 
 REMEDY = "export as CVAT for images 1.1"
 WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton", "tag")
@@ -49,29 +42,23 @@ class Cvat(AnnotatedDataset):
         return f"{shown(found[0].name)} of CVAT" if found else None
 
     @classmethod
-    def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits({split for _, split, _ in _images(root)})
-
-    @classmethod
     def named_classes(cls, root: Path) -> Iterable[str]:
         return [name for path in _required(root) for name in _load(path).classes]
 
     @classmethod
-    def find(cls, root: Path, split: str | None) -> Listing:
-        if split is not None:
-            base.require_split(root, split, cls.splits(root))
-        pairs, problems = [], []
-        for path, own, image in _images(root):
-            if split not in (None, own):
-                continue
-            images = root / "images"
-            subset = image.get("subset", "") or "default"
-            finder = PhotographFinder([images / subset, root / subset, images, root])
-            if (found := finder.find(image.get("name"))) is None:
-                problems.append(finder.missing(shown(on_disk(path)), image.get("name")))
-            else:
-                pairs.append(FilePair(found, path, sample_name(found, root)))
-        return pairs, problems
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, tuple[Path, str, Element]]]:
+        for path in _required(root):
+            for name, image in _load(path).images.items():
+                split = split_in(image.get("subset", "")) or split_in(path.stem)
+                yield split, (path, name, image)
+
+    @classmethod
+    def pair(cls, root: Path, entry: tuple[Path, str, Element]) -> FilePair:
+        path, name, image = entry
+        images, subset = root / "images", image.get("subset", "") or "default"
+        finder = PhotographFinder([images / subset, root / subset, images, root])
+        found = finder.require(image.get("name"), path)
+        return FilePair(found, path / name, sample_name(found, root))
 
     def draw(self, path: Path) -> Canvas:
         home = on_disk(path)
@@ -136,20 +123,8 @@ def _required(root: Path) -> list[Path]:
     return found
 
 
-def _images(root: Path) -> Iterator[tuple[Path, str | None, Element]]:
-    """Go through the images: the path of each, its split, the element."""
-    for path in _required(root):
-        for name, image in _load(path).images.items():
-            yield path / name, split_of(image.get("subset", "")) or split_of(path.stem), image
-
-
+@cached_by_file(4)  # it is asked for by every photograph
 def _load(path: Path) -> _File:
-    status = path.stat()
-    return _read(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=4)  # it is asked for by every photograph
-def _read(path: Path, _time: int, _size: int) -> _File:
     document = read_xml(path)
     with located(shown(path)):
         if next(document.find("track"), None) is not None:

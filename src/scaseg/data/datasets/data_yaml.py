@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from scaseg.config.reading import parse
 from scaseg.errors import UserError, located
-from scaseg.io.paths import open_regular, shown
+from scaseg.io.paths import cached_by_file, open_regular, shown
 
 MOST_BYTES = 1 << 20
 
@@ -21,14 +20,9 @@ def find_yaml(root: Path) -> Path | None:
     return named[0] if len(named) == 1 else None
 
 
+@cached_by_file(16)  # it is asked for by every photograph
 def read_yaml(path: Path) -> dict[Any, Any]:
     """Read such a file; UserError if it is none."""
-    status = path.stat()
-    return _read(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=16)  # it is asked for by every photograph
-def _read(path: Path, _time: int, _size: int) -> dict[Any, Any]:
     with located(shown(path)):
         with open_regular(path) as file:
             text = file.read(MOST_BYTES + 1)

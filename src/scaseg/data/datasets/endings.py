@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from scaseg.data.datasets.pairs import JPEG
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
 MOST_FILES = 20_000  # whose names are compared to find endings
 WORDS = 4  # of a name, from its end, that may belong to the ending
 SHARE = 0.5  # of the photographs that an ending must explain
-JPEG = (".jpg", ".jpeg")
 LABEL_WORD = re.compile(
     r"mask|label|seg|truth|target|(?<![a-z])(?:gt|ann|[lp](?![a-z]))", re.IGNORECASE
 )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scaseg.data.class_names import read_class_names
-from scaseg.data.datasets.base import FilePair, Listing, PairedDataset, find_files, pair_files
-from scaseg.data.datasets.base import read_list as read_names
+from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.data_yaml import yaml_classes
 from scaseg.data.datasets.endings import LABEL_SUFFIXES
 from scaseg.data.datasets.layout import (
@@ -22,6 +21,7 @@ from scaseg.data.datasets.layout import (
     subfolders,
 )
 from scaseg.data.datasets.lists import find_lists, find_pairs, part_below, read_pairs, text_files
+from scaseg.data.datasets.pairs import FilePair, Listing, find_files, pair_files, read_list
 from scaseg.data.datasets.recognition import advice, is_ours
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
@@ -160,7 +160,7 @@ def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
         pairs, problems = find_pairs(root, place, path.name, entries)
         return pairs if layout.whole or not place else _with_split(split, pairs), problems
     images, labels = _complete(root, place)
-    names = [part_below(name, images.relative_to(root)) for name in read_names(path, folders=True)]
+    names = [part_below(name, images.relative_to(root)) for name in read_list(path, folders=True)]
     if layout.whole is not None and split in layout.splits:  # x of train.txt may be train/x
         folder = layout.splits[split].images.name
         known = find_files(images, *IMAGE_SUFFIXES)

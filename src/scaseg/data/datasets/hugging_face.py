@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import note_unsplit, order_splits, split_of
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.annotated import note_unsplit
+from scaseg.data.datasets.base import option_name
 from scaseg.data.datasets.color_table import UNLABELLED
 from scaseg.data.datasets.embedded import EmbeddedDataset
+from scaseg.data.datasets.layout import in_order, split_in
+from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
 from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, image_format, require_pixels
 from scaseg.data.decode.image import read_labels
@@ -59,7 +60,7 @@ class HuggingFace(EmbeddedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits(set(cls._files(root).values()))
+        return in_order(cls._files(root).values())
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
@@ -75,14 +76,16 @@ class HuggingFace(EmbeddedDataset):
     def find(cls, root: Path, split: str | None) -> Listing:
         files = cls._files(root)
         if split is not None:
-            base.require_split(root, split, cls.splits(root))
+            require_split(root, split, cls.splits(root))
         pairs = []
         numbers = dict.fromkeys(files.values(), 0)
         for path, part in files.items():
+            if split not in (None, part):
+                continue
             table = open_table(path)
             image_column, _ = cls.columns(table)
             suffix = _suffix(table, image_column)
-            for row in range(len(table)) if split in (None, part) else ():
+            for row in range(len(table)):
                 name = f"{numbers[part]:06}" if part is None else f"{part}/{numbers[part]:06}"
                 numbers[part] += 1
                 image, labels = path / "image" / f"{row}{suffix}", path / "label" / f"{row}.png"
@@ -147,7 +150,7 @@ class HuggingFace(EmbeddedDataset):
         for found, option in ((images, "image_column"), (labels, "label_column")):
             given = getattr(cls, option)
             if given and given not in names:
-                raise UserError.choice(base.option_name(option), given, names)
+                raise UserError.choice(option_name(option), given, names)
             chosen.append([given] if given else found)
         if [len(found) for found in chosen] != [1, 1]:
             what = f"has the columns {', '.join(names)}"
@@ -180,15 +183,15 @@ class HuggingFace(EmbeddedDataset):
         if (root / SAVED).is_file():
             splits = read_json(root / SAVED).get("splits", list)
             folders = {
-                root / str(one): split_of(str(one)) for one in splits if ".." not in str(one)
+                root / str(one): split_in(str(one)) for one in splits if ".." not in str(one)
             }
             return {path: split for folder, split in folders.items() for path in _saved(folder)}
         if (root / STATE).is_file():
             return dict.fromkeys(_saved(root))
-        found = [paths[0] for paths in base.find_files(root, ".parquet").values()]
+        found = [paths[0] for paths in find_files(root, ".parquet").values()]
         below = {path: path.relative_to(root) for path in found}
         # default/train/0000.parquet; two configurations would hold the same photographs
-        homes = {tuple(p for p in one.parts[:-1] if not split_of(p)) for one in below.values()}
+        homes = {tuple(p for p in one.parts[:-1] if not split_in(p)) for one in below.values()}
         if len(homes) > 1:
             several = ", ".join(sorted("/".join(home) or "." for home in homes))
             what = f"holds several configurations ({several})"
@@ -196,7 +199,7 @@ class HuggingFace(EmbeddedDataset):
         if not found:
             known = f"data/*.parquet, {SAVED} or {STATE} should be there"
             raise UserError(shown(root), "has no table of Hugging Face", known)
-        return {path: split_of(one.stem) or split_of(str(one)) for path, one in below.items()}
+        return {path: split_in(one.stem) or split_in(str(one)) for path, one in below.items()}
 
 
 def _saved(folder: Path) -> Iterator[Path]:

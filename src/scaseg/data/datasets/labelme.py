@@ -5,29 +5,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import (
-    AnnotatedDataset,
-    PhotographFinder,
-    order_splits,
-    sample_name,
-    split_of,
-)
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.annotated import AnnotatedDataset, PhotographFinder, sample_name
 from scaseg.data.datasets.embedded import EmbeddedDataset
+from scaseg.data.datasets.layout import split_in
+from scaseg.data.datasets.pairs import FilePair, find_files
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
 from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
-from scaseg.io.paths import shown
+from scaseg.io.paths import cached_by_file, shown
 
 OUTLINES = ("polygon", "oriented_rectangle", "rotation")  # the last is X-AnyLabeling's
 LINE_WIDTH, POINT_RADIUS = 10, 5  # as labelme's own conversion draws what has no area
@@ -58,10 +51,6 @@ class LabelMe(EmbeddedDataset, AnnotatedDataset):
         return None if first is None else f"{shown(first.relative_to(root))} of labelme"
 
     @classmethod
-    def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits({_split(path, root) for path in _annotations(root)} or {None})
-
-    @classmethod
     def named_classes(cls, root: Path) -> Iterable[str]:
         found: set[str] = set()
         for path in _annotations(root):
@@ -70,33 +59,26 @@ class LabelMe(EmbeddedDataset, AnnotatedDataset):
         return sorted(found)
 
     @classmethod
-    def find(cls, root: Path, split: str | None) -> Listing:
-        if split is not None:
-            base.require_split(root, split, cls.splits(root))
-        pairs, problems = [], []
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, Path]]:
         for path in _annotations(root):
-            if split not in (None, _split(path, root)):
-                continue
-            try:
-                header = _header(path)
-            except UserError as error:
-                problems.append(error)
-                continue
-            below = path.parent.relative_to(root)
-            around = (path.parent, path.parent.parent / "images", root / "images" / below)
-            finder = PhotographFinder([*around, root / "images", root])
-            own = [f"{path.stem}{suffix}" for suffix in IMAGE_SUFFIXES]
-            photographs = (finder.find(one) for one in (header.image, *own))
-            image = next((one for one in photographs if one is not None), None)
-            if image is not None:
-                pairs.append(FilePair(image, path, sample_name(image, root)))
-            elif header.is_embedded:
-                suffix = PurePosixPath(header.image).suffix.lower()
-                name = f"{path.stem}{suffix if suffix in IMAGE_SUFFIXES else '.png'}"
-                pairs.append(FilePair(path / name, path, sample_name(path, root)))
-            else:
-                problems.append(finder.missing(shown(path), header.image))
-        return pairs, problems
+            splits = (split_in(part) for part in path.relative_to(root).parts[:-1])
+            yield next((split for split in splits if split), None), path
+
+    @classmethod
+    def pair(cls, root: Path, entry: Path) -> FilePair:
+        header = _header(entry)
+        around = (entry.parent, entry.parent.parent / "images")
+        below = root / "images" / entry.parent.relative_to(root)
+        finder = PhotographFinder([*around, below, root / "images", root])
+        own = [f"{entry.stem}{suffix}" for suffix in IMAGE_SUFFIXES]
+        found = (finder.find(one) for one in (header.image, *own))
+        image = next((one for one in found if one is not None), None)
+        if image is None and header.is_embedded:
+            suffix = PurePosixPath(header.image).suffix.lower()
+            name = f"{entry.stem}{suffix if suffix in IMAGE_SUFFIXES else '.png'}"
+            return FilePair(entry / name, entry, sample_name(entry, root))
+        image = image or finder.require(header.image, entry)
+        return FilePair(image, entry, sample_name(image, root))
 
     def extract(self, path: Path) -> bytes:
         document = read_json(path.parent)
@@ -162,22 +144,12 @@ def _decode(text: str, place: str) -> bytes:
 
 def _annotations(root: Path, most: int | None = None) -> Iterator[Path]:
     """Go through the JSON files, or the first of them, that have shapes."""
-    for paths in islice(base.find_files(root, ".json").values(), most):
+    for paths in islice(find_files(root, ".json").values(), most):
         yield from (path for path in paths if b'"shapes"' in sample(path))
 
 
-def _split(path: Path, root: Path) -> str | None:
-    found = (split_of(part) for part in path.relative_to(root).parts[:-1])
-    return next((split for split in found if split), None)
-
-
+@cached_by_file(1 << 17)
 def _header(path: Path) -> _Header:
-    status = path.stat()
-    return _read_header(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=1 << 17)
-def _read_header(path: Path, _time: int, _size: int) -> _Header:
     document = read_json(path)
     found = (shape.value.get("label") for shape in document.each("shapes"))
     labels = dict.fromkeys(one for one in found if isinstance(one, str))  # drawing needs them all

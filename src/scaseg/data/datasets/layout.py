@@ -66,13 +66,23 @@ def split_of(name: str) -> str | None:
     return split if role is None else None
 
 
-def in_order(found: Iterable[str]) -> tuple[str, ...]:
-    """Return splits in their usual order, others after them.
+def split_in(name: str) -> str | None:
+    """Return the split that a word of a name says, if the others say no other.
 
-    >>> in_order(["test", "extra", "val", "train"])
+    >>> split_in("instances_val2017"), split_in("valid"), split_in("result")
+    ('val', 'val', None)
+    """
+    found = {split_of(word) for word in re.findall("[A-Za-z0-9]+", name)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def in_order(found: Iterable[str | None]) -> tuple[str, ...]:
+    """Return splits in their usual order, others after them; None is none.
+
+    >>> in_order(["test", "extra", "val", "train", None])
     ('train', 'val', 'test', 'extra')
     """
-    rest = set(found)
+    rest = {split for split in found if split is not None}
     return (*(split for split in SPLITS if split in rest), *sorted(rest.difference(SPLITS)))
 
 

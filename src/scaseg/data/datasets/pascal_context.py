@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import INVALID, Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import INVALID, PairedDataset
+from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
@@ -84,9 +84,9 @@ class PascalContext(PairedDataset):
         labels, suffix = _find_labels(root)
         names = sorted(find_files(labels, suffix))
         if split is not None:
-            base.require_split(voc / "ImageSets", split, cls.splits(root))
-            names = base.read_list(_find_lists(root, split)[0])
-        return base.pair_files(names, voc / "JPEGImages", labels, [suffix])
+            require_split(voc / "ImageSets", split, cls.splits(root))
+            names = read_list(_find_lists(root, split)[0])
+        return pair_files(names, voc / "JPEGImages", labels, [suffix])
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".mat":

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import PairedDataset
+from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
@@ -71,10 +71,10 @@ class SiftFlow(PairedDataset):
             path = root / TEST_LIST
             if not path.is_file():
                 raise UserError(shown(path), "no such file", "it separates test from train")
-            base.require_split(root, split, cls.splits(root))
-            test = [name for name in base.read_list(path) if name not in UNANNOTATED]
+            require_split(root, split, cls.splits(root))
+            test = [name for name in read_list(path) if name not in UNANNOTATED]
             names = test if split == "test" else sorted(everything.difference(test))
-        return base.pair_files(names, images, labels, [".mat"], listed_in=TEST_LIST)
+        return pair_files(names, images, labels, [".mat"], listed_in=TEST_LIST)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         count = len(self.default_classes)

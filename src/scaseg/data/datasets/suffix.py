@@ -9,16 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar
 
-from scaseg.data.datasets.base import (
-    FilePair,
-    Listing,
-    find_files,
-    pair_files,
-    read_list,
-    require_split,
-)
 from scaseg.data.datasets.endings import (
-    JPEG,
     LABEL_SUFFIXES,
     LABEL_WORD,
     MOST_FILES,
@@ -29,6 +20,15 @@ from scaseg.data.datasets.endings import (
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of
 from scaseg.data.datasets.lists import find_lists
+from scaseg.data.datasets.pairs import (
+    JPEG,
+    FilePair,
+    Listing,
+    find_files,
+    pair_files,
+    read_list,
+    require_split,
+)
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
 from scaseg.io.paths import shown

@@ -6,11 +6,12 @@ import base64
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.annotated import AnnotatedDataset, order_splits, split_of
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets.annotated import AnnotatedDataset
+from scaseg.data.datasets.layout import split_in
+from scaseg.data.datasets.pairs import FilePair, find_files
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.files import max_bytes
@@ -37,34 +38,25 @@ class Supervisely(AnnotatedDataset):
         return "meta.json, img/ and ann/ of Supervisely" if is_ours else None
 
     @classmethod
-    def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits({_split(folder, root) for folder in _datasets(root)} or {None})
-
-    @classmethod
     def named_classes(cls, root: Path) -> Iterable[str]:
         return [one.get("title", str) for one in read_json(root / "meta.json").each("classes")]
 
     @classmethod
-    def find(cls, root: Path, split: str | None) -> Listing:
-        if split is not None:
-            base.require_split(root, split, cls.splits(root))
-        pairs, problems = [], []
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, tuple[Path, Path]]]:
         for folder in _datasets(root):
-            if split not in (None, _split(folder, root)):
-                continue
-            for paths in base.find_files(folder / "img", *IMAGE_SUFFIXES).values():
-                for image in paths:
-                    names = (f"{image.name}.json", f"{image.stem}.json")
-                    files = [folder / "ann" / name for name in names]
-                    labels = next((path for path in files if path.is_file()), None)
-                    if labels is None:
-                        what = "has no annotation of a photograph"
-                        place = shown(folder / "ann")
-                        problems.append(UserError(place, what, "add it", repr(image.name)))
-                    else:
-                        name = (folder / image.stem).relative_to(root).as_posix()
-                        pairs.append(FilePair(image, labels, name))
-        return pairs, problems
+            split = split_in(folder.relative_to(root).name)
+            for image in chain(*find_files(folder / "img", *IMAGE_SUFFIXES).values()):
+                yield split, (folder, image)
+
+    @classmethod
+    def pair(cls, root: Path, entry: tuple[Path, Path]) -> FilePair:
+        folder, image = entry
+        for name in (f"{image.name}.json", f"{image.stem}.json"):
+            if (labels := folder / "ann" / name).is_file():
+                own = (folder / image.stem).relative_to(root).as_posix()
+                return FilePair(image, labels, own)
+        what = "has no annotation of a photograph"
+        raise UserError(shown(folder / "ann"), what, "add it", repr(image.name))
 
     def draw(self, path: Path) -> Canvas:
         document = read_json(path)
@@ -131,10 +123,6 @@ def _unpack(data: str, size: tuple[int, int]) -> bytes:
         what = "more bytes than it has pixels for" if len(png) == most else "a bitmap that is cut"
         raise UserError("", what, "export it again")
     return png
-
-
-def _split(folder: Path, root: Path) -> str | None:
-    return split_of(folder.relative_to(root).name)
 
 
 def _datasets(root: Path) -> Iterator[Path]:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.datasets import base
-from scaseg.data.datasets.base import Listing, PairedDataset, find_files
+from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.color_table import VOC_SOURCE, ColorTable, built_in, read_table
+from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.image import image_mode, read_labels
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
@@ -45,7 +45,7 @@ class VocSegmentation(PairedDataset):
         maps = find_files(_labels(home), ".png")
         lists = {split: path for split in SPLITS if (path := _list(home, split)).is_file()}
         # VOC names test photographs whose labels it keeps
-        if "test" in lists and maps.keys().isdisjoint(base.read_list(lists["test"])):
+        if "test" in lists and maps.keys().isdisjoint(read_list(lists["test"])):
             del lists["test"]
         return tuple(lists)
 
@@ -63,10 +63,10 @@ class VocSegmentation(PairedDataset):
         labels = _labels(home)
         names = sorted(find_files(labels, ".png"))
         if split is not None:
-            base.require_split(home / "ImageSets" / "Segmentation", split, cls.splits(root))
-            names = base.read_list(_list(home, split))
+            require_split(home / "ImageSets" / "Segmentation", split, cls.splits(root))
+            names = read_list(_list(home, split))
         suffixes = (".jpg", ".jpeg", ".png")
-        return base.pair_files(names, home / "JPEGImages", labels, [".png"], suffixes)
+        return pair_files(names, home / "JPEGImages", labels, [".png"], suffixes)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

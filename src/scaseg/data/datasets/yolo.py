@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaseg.data.datasets import base, layout
-from scaseg.data.datasets.annotated import AnnotatedDataset, order_splits, sample_name, split_of
-from scaseg.data.datasets.base import FilePair, Listing
+from scaseg.data.datasets import layout
+from scaseg.data.datasets.annotated import AnnotatedDataset, sample_name
 from scaseg.data.datasets.data_yaml import class_list, find_yaml, read_yaml
+from scaseg.data.datasets.layout import in_order, split_in
+from scaseg.data.datasets.pairs import FilePair, find_files, require_split
 from scaseg.data.decode import shapes
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.data.decode.shapes import Canvas
@@ -40,7 +42,8 @@ class Yolo(AnnotatedDataset):
     def recognize(cls, root: Path) -> str | None:
         with suppress(UserError):
             splits = _describe(root).folders
-            photographs = chain(*(_photographs(root, split, []) for split in splits))
+            images = chain(*(_photographs(root, split) for split in splits))
+            photographs = (image for image in images if isinstance(image, Path))
             labels = (_label_file(image, root) for image in islice(photographs, SAMPLED))
             if found := next((path for path in labels if path.is_file()), None):
                 return f"{shown(found.relative_to(root))} of YOLO"
@@ -48,7 +51,7 @@ class Yolo(AnnotatedDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        return order_splits(_describe(root).folders)
+        return in_order(_describe(root).folders)
 
     @classmethod
     def named_classes(cls, root: Path) -> list[str]:
@@ -62,28 +65,35 @@ class Yolo(AnnotatedDataset):
         return found
 
     @classmethod
-    def find(cls, root: Path, split: str | None) -> Listing:
+    def entries(cls, root: Path) -> Iterator[tuple[str | None, Path | UserError]]:
         splits = _describe(root).folders
-        if split is not None or not splits:
-            base.require_split(root, split or "train", cls.splits(root))
-        pairs: list[FilePair] = []
-        problems: list[UserError] = []
-        for part in splits if split is None else (split,):
-            for image in _photographs(root, part, problems):
-                labels = _label_file(image, root)
-                pairs.append(FilePair(image, labels, sample_name(image, root)))
-        return pairs, problems
+        if not splits:
+            require_split(root, "train", ())
+        for split in splits:
+            for image in _photographs(root, split):
+                yield split, image
+
+    @classmethod
+    def pair(cls, root: Path, entry: Path | UserError) -> FilePair:
+        if isinstance(entry, UserError):
+            raise entry
+        return FilePair(entry, _label_file(entry, root), sample_name(entry, root))
+
+    @cached_property
+    def named(self) -> list[str]:
+        """The classes by their numbers, which are not those of labels: a background comes first."""
+        return self.named_classes(self.root)
 
     def draw(self, path: Path) -> Canvas:
         height, width = self.photograph_size(path)
-        canvas, names = self.canvas(height, width, path), self.named_classes(self.root)
+        canvas = self.canvas(height, width, path)
         for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
             with located(f"{shown(path)}: line {number}"):
                 at, points = _outline(line)
-                if at >= len(names):
-                    raise UserError("", f"class {at}", f"{len(names)} are named")
+                if at >= len(self.named):
+                    raise UserError("", f"class {at}", f"{len(self.named)} are named")
                 region = shapes.polygon(points * (width, height), canvas.size)
-                canvas.paint(region, self.value_of(names[at]), depth=region.area)
+                canvas.paint(region, self.value_of(self.named[at]), depth=region.area)
         return canvas
 
 
@@ -126,9 +136,9 @@ def _describe(root: Path) -> _Description:
         (path for path in (root / "classes.txt", root / "labels/classes.txt") if path.is_file()),
         None,
     )
-    pairs = [(split_of(one.name), f"images/{one.name}") for one in sorted(root.glob("images/*/"))]
+    pairs = [(split_in(one.name), f"images/{one.name}") for one in sorted(root.glob("images/*/"))]
     pairs += [
-        (split_of(one.parent.name), f"{one.parent.name}/images")
+        (split_in(one.parent.name), f"{one.parent.name}/images")
         for one in sorted(root.glob("*/images/"))
     ]
     folders: dict[str | None, Any] = {split: folder for split, folder in pairs if split}
@@ -140,26 +150,23 @@ def _describe(root: Path) -> _Description:
     return _Description(shown(names or root / "classes.txt"), names and read_lines(names), folders)
 
 
-def _photographs(root: Path, split: str | None, problems: list[UserError]) -> Iterator[Path]:
-    """Go through the photographs of a split; what is not there is a problem."""
+def _photographs(root: Path, split: str | None) -> Iterator[Path | UserError]:
+    """Go through the photographs of a split; an error for each that is not there."""
     description = _describe(root)
     given = description.folders[split]
     for entry in given if isinstance(given, list) else [given]:
         place = _locate(root, str(entry))
         if place is None:
             where = description.place.removesuffix("names") + str(split)
-            problems.append(UserError(where, f"{str(entry)!r} is not there", "add it"))
+            yield UserError(where, f"{str(entry)!r} is not there", "add it")
         elif place.is_dir():
-            for paths in base.find_files(place, *IMAGE_SUFFIXES).values():
+            for paths in find_files(place, *IMAGE_SUFFIXES).values():
                 yield from paths
         else:
             for line in read_lines(place):
-                image = _locate(root, line)
-                if image is not None:
-                    yield image
-                else:
-                    what = "names a photograph that is not there"
-                    problems.append(UserError(shown(place), what, "add it", repr(line)))
+                what = "names a photograph that is not there"
+                missing = UserError(shown(place), what, "add it", repr(line))
+                yield _locate(root, line) or missing
 
 
 def _locate(root: Path, name: str) -> Path | None:

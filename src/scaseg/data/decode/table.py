@@ -7,14 +7,13 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from scaseg.data.decode.files import open_untrusted
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
+from scaseg.io.paths import cached_by_file, shown
 
 MOST_BYTES = 1 << 32  # of a group of rows, unpacked; photographs are written by 100
 HELD = 4  # groups of rows in memory: photographs and label maps, those of two readers
@@ -79,14 +78,9 @@ class Table:
         return found
 
 
+@cached_by_file(64)  # open files; a dataset of many is read from first to last
 def open_table(path: Path) -> Table:
     """Open a file, or return what is open; UserError if it is none, or pyarrow is missing."""
-    status = path.stat()
-    return _open(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=64)  # open files; a dataset of many is read from first to last
-def _open(path: Path, _time: int, _size: int) -> Table:
     return Table(path)
 
 
