@@ -29,7 +29,6 @@ from scaseg.training.evaluation import evaluate
         ({"data.val": "val", "data.hold_out": 0.2}, "data.hold_out"),
         ({"data.val": None, "training.early_stop": 3}, "training.early_stop"),
         ({"data.val": None, "training.validate_every": 3}, "training.validate_every"),
-        ({"data.val": None, "training.pictures": 3}, "training.pictures"),
         ({"model.start_from": "outdoor", "training.calibrate": False}, "training.calibrate"),
         ({"model.head": "pyramid", "training.calibrate": False}, "training.calibrate"),
         (
@@ -55,6 +54,11 @@ def test_a_setting_without_effect(settings, key):
     require_effect(run, [])  # as a recipe has it
     with pytest.raises(UserError, match=f"^--{key}.*: has no effect: "):
         require_effect(run, settings)
+
+
+def test_pictures_are_also_of_training_images():
+    settings = {"data.val": None, "training.pictures": 0}
+    require_effect(load_recipe(None, settings), settings)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -56,7 +56,7 @@ def _without_effect(run: RunConfig) -> Iterator[tuple[str, str]]:
         for key in ("max_pixels", "check"):
             yield f"data.{key}", f"{data.name} is generated"
     if data.val is None:
-        for key in ("early_stop", "validate_every", "pictures"):
+        for key in ("early_stop", "validate_every"):
             yield f"training.{key}", "data.val is null, nothing is validated"
         yield "data.hold_out", "data.val is null, nothing is validated"
     elif data.val != "auto":
