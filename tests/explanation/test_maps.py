@@ -6,7 +6,9 @@ from torch import nn
 
 from scaseg.explanation.features import ContextFeatures, extract_features
 from scaseg.explanation.maps import explain, grid_points
+from scaseg.registry import CONTEXTS
 from tests.explanation.planted import Planted, photograph, small_model
+from tests.nn.blocks import WITH_MAPS, WITHOUT_MAPS
 
 # height, width of the photograph, and what the network is to see at most
 SIZES = [(64, 96, None), (61, 90, None), (71, 103, None), (200, 300, (64, 64)), (40, 30, (96, 96))]
@@ -106,7 +108,7 @@ def test_cells_cover_the_photograph():
         assert columns.start <= x < columns.stop
 
 
-@pytest.mark.parametrize("context", ["sca", "dot", "average"])
+@pytest.mark.parametrize("context", sorted({*CONTEXTS} & {*WITH_MAPS}))
 def test_maps_are_the_rows_of_the_coefficients(context):
     model = small_model(context)
     image = photograph(61, 90)
@@ -118,7 +120,7 @@ def test_maps_are_the_rows_of_the_coefficients(context):
     for index, (row, column) in enumerate(found.neurons):
         own = row * 12 + column
         expected = everything[own].clone()
-        if context != "dot":
+        if model.context.exclude_self:
             expected[own] = 0
             assert found.maps[index, row, column] == 0
         np.testing.assert_allclose(
@@ -212,6 +214,12 @@ def test_points_that_are_none(points, said):
 def test_a_model_without_context_says_so():
     with pytest.raises(ValueError, match=r"context is 'none'.*give one with sca, dot or average"):
         explain(small_model("none"), photograph(48, 64), points=[(0, 0)])
+
+
+@pytest.mark.parametrize("context", WITHOUT_MAPS)
+def test_a_context_without_maps_says_so(context):
+    with pytest.raises(ValueError, match=r"^context: .*not a weighted mean.*; use sca, or another"):
+        explain(small_model(context), photograph(48, 64), points=[(0, 0)])
 
 
 def test_images_that_are_none():
