@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from making import blocks, costs, identity, outdoor, overview, own_folder, paper, scale  # noqa: F401  (they register what fills the marks)
+from making import blocks, costs, depth, identity, outdoor, overview, own_folder, paper, scale  # noqa: F401  (they register what fills the marks)
 from making.marks import Page, filled
 from making.pictures import draw_pictures, stale_pictures
 from making.studies import Study, find_studies
@@ -38,15 +38,14 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     except UserError as error:
         sys.exit(f"error: {error}")
     if not check:
-        for study in studies.values():
-            draw_pictures(study)
+        draw_pictures(studies)
         for path, text in texts.items():
             if not same(path, text):
                 path.write_bytes(text.encode())
                 print(f"wrote {path.relative_to(root)}")
         return
     stale = [path for path, text in texts.items() if not same(path, text)]
-    stale += [path for study in studies.values() for path in stale_pictures(study)]
+    stale += stale_pictures(studies)
     for path in stale:
         print(f"{path.relative_to(root)}: not what the CSVs give", file=sys.stderr)
     if stale:

@@ -295,6 +295,32 @@ def test_accuracy_over_cost_of_many_contexts(build, root, count):
     assert ("](results/rivals/atlantis/cost.png)" in page.read_text()) == is_drawn
 
 
+def test_context_instead_of_depth(build, root):
+    """Of each cut what its best context adds, beside what the next one has without."""
+    names = ("none", "average", "sca")
+    for place, study in enumerate(("depth/vgg16_2", "depth/vgg16_3", "rivals/stanford_background")):
+        rows = [
+            a_row(name, seed, "", 50 + 10 * place + 2 * gain + 0.1 * seed * gain)
+            for seed in range(3)
+            for gain, name in enumerate(names)
+        ]
+        write_study(root, study, rows)
+    page = root / "docs" / "page.md"
+    marks = ("depth", "missing depth/vgg16_2 4 none psp", "missing depth/vgg16_3 3 none sca")
+    page.write_text("".join(f"<!-- begin {m} -->\n<!-- end {m.split()[0]} -->\n" for m in marks))
+    build.main([], root)
+    text = page.read_text()
+    assert "| vgg16, 2 of 5 stages | 20 |" in text
+    assert "| vgg16, 5 of 5 stages | 188 |" in text  # 3 x 3 convolutions, pools and dilation
+    gain = "`sca` adds most, +4.20 [+3.70, +4.70] points (above)"
+    assert f"2 of 5 stages: {gain}; 3 stages without context add +10.00." in text
+    assert "**Not run yet: `psp`.** Fewer than 4 runs: `none` (3)." in text
+    assert "All 2 contexts have 3 runs or more." in text
+    assert differing(build, root) == []
+    write_study(root, "depth/vgg16_4", [a_row("none", 0, "", 65)])
+    assert "docs/results/depth/depth.png" in differing(build, root)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 7, 13])
 def test_any_number_of_variants_is_drawn(build, root, count):
     """One fold for some, a row that has collapsed: pictures stay of a size for a page."""

@@ -6,7 +6,7 @@ import re
 import statistics
 
 from making.marks import NOT_YET, Page, maker, of_study
-from making.pairs import VariantPair, pairs_table
+from making.pairs import VariantPair, pairs_table, verdict
 from making.pictures import ALT, pictures_of
 from making.studies import Study
 from scaseg.comparison.results import RESULTS
@@ -65,6 +65,18 @@ def facts(page: Page, study: Study, date: str, planned: str = "0") -> str:
         del files["resolved recipe"]
     there = (f"{what} [{name}]({page.link(study.folder / name)})" for what, name in files.items())
     return " ".join([*lines, f"{', '.join(there)}."])
+
+
+@maker("missing")
+@of_study
+def missing(page: Page, study: Study, seeds: str, *contexts: str) -> str:
+    """Which of the contexts that a page compares have no runs yet, or not all."""
+    runs = {one.name: one.runs for one in study.summaries}
+    none = [f"`{name}`" for name in contexts if name not in runs]
+    some = [f"`{name}` ({runs[name]})" for name in contexts if 0 < runs.get(name, 0) < int(seeds)]
+    lines = [f"**Not run yet: {', '.join(none)}.**"] if none else []
+    lines += [f"Fewer than {seeds} runs: {', '.join(some)}."] if some else []
+    return " ".join(lines) or f"All {len(contexts)} contexts have {seeds} runs or more."
 
 
 def _machines(study: Study) -> str:
@@ -138,19 +150,6 @@ def _against(study: Study, one: Summary, found: Difference) -> str:
         f"`{one.name}` against `{first}`: {with_interval(found)} points of mIoU, higher in "
         f"{above} of {len(gains)} pairs of runs; by this interval **{verdict(found)}**."
     )
-
-
-def verdict(found: Difference) -> str:
-    """What an interval says.
-
-    >>> verdict(Difference(1.0, 3, 0.1, 0.6, 1.4, 0.01))
-    'above'
-    """
-    if found.low is None or found.high is None:
-        return "one pair, which proves nothing"
-    if found.low > 0:
-        return "above"
-    return "below" if found.high < 0 else "not told apart"
 
 
 def apart(study: Study) -> str:

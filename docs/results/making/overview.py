@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from making.blocks import apart, verdict
+from making.blocks import apart
 from making.marks import NOT_YET, Page, maker
+from making.pairs import verdict
 from making.studies import Study, in_order
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import METRICS
@@ -30,6 +31,9 @@ PAGES = {
     "camvid": "results/index.md#camvid",
     "atlantis": "results/index.md#atlantis",
     "atlantis_candidates": "results/index.md#candidates-on-atlantis",
+    "rivals/atlantis": "rivals.md#atlantis",
+    "rivals/stanford_background": "rivals.md#stanford-background",
+    "rivals/camvid": "rivals.md#camvid",
     "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
 }
 # runs at full length, one seed: what `evaluate --json` printed

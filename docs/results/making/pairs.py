@@ -32,6 +32,19 @@ def every_pair(rows: Rows, names: Sequence[str], metric: str = "mIoU") -> list[V
     return [VariantPair(*key, found[key], p) for key, p in zip(found, corrected, strict=True)]
 
 
+def verdict(found: Difference) -> str:
+    """What an interval says.
+
+    >>> verdict(Difference(1.0, 3, 0.1, 0.6, 1.4, 0.01))
+    'above'
+    """
+    if found.low is None or found.high is None:
+        return "one pair, which proves nothing"
+    if found.low > 0:
+        return "above"
+    return "below" if found.high < 0 else "not told apart"
+
+
 def holm(chances: Sequence[float | None]) -> list[float | None]:
     """Correct p values for their number, after Holm (1979); None is not a test and not counted.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image, PngImagePlugin
 
+from making.depth import FOLDER, cuts, write_depth
+from making.depth import PICTURE as DEPTH
 from making.plots import write_axes, write_costs, write_variants
 from making.studies import Study
 from scaseg.comparison.compare import PICTURE
@@ -35,26 +38,47 @@ def pictures_of(study: Study) -> dict[str, Callable[[Path], None]]:
     return found
 
 
-def draw_pictures(study: Study) -> None:
+class Picture(NamedTuple):
+    """A picture, by what it is drawn, and the rows that it shows."""
+
+    path: Path
+    write: Callable[[Path], None]
+    sources: list[Path]
+
+
+def all_pictures(studies: Mapping[str, Study]) -> list[Picture]:
+    """Those of each study, and those that bring several together."""
+    found = [
+        Picture(study.folder / name, write, [study.folder / RESULTS])
+        for study in studies.values()
+        for name, write in pictures_of(study).items()
+    ]
+    cut = [one.study for one in cuts(studies)]
+    if len(cut) > 1:
+        place = next(one.folder.parent for one in cut if one.name.startswith(FOLDER))
+        sources = [one.folder / RESULTS for one in cut]
+        found.append(Picture(place / DEPTH, lambda path: write_depth(studies, path), sources))
+    return found
+
+
+def draw_pictures(studies: Mapping[str, Study]) -> None:
     """Draw all, and say in each of which numbers it is."""
-    note = PngImagePlugin.PngInfo()
-    note.add_text(NOTE, _fingerprint(study))
-    for name, write in pictures_of(study).items():
-        path = study.folder / name
-        write(path)
-        with Image.open(path) as picture:
-            picture.load()
-            picture.save(path, pnginfo=note, optimize=True)
+    for picture in all_pictures(studies):
+        picture.write(picture.path)
+        note = PngImagePlugin.PngInfo()
+        note.add_text(NOTE, _fingerprint(picture))
+        with Image.open(picture.path) as image:
+            image.load()
+            image.save(picture.path, pnginfo=note, optimize=True)
 
 
-def stale_pictures(study: Study) -> list[Path]:
+def stale_pictures(studies: Mapping[str, Study]) -> list[Path]:
     """Those that are not there, or drawn from other numbers; bytes differ between machines."""
-    paths = [study.folder / name for name in pictures_of(study)]
-    return [path for path in paths if _drawn_from(path) != _fingerprint(study)]
+    return [one.path for one in all_pictures(studies) if _drawn_from(one.path) != _fingerprint(one)]
 
 
-def _fingerprint(study: Study) -> str:
-    return hashlib.sha256((study.folder / RESULTS).read_bytes()).hexdigest()
+def _fingerprint(picture: Picture) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in picture.sources)).hexdigest()
 
 
 def _drawn_from(path: Path) -> str | None:
