@@ -26,18 +26,18 @@ def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
 def test_a_running_mean_lets_go_of_the_first_weights():
     """By hand: shares kept are 2/11, 3/12, ... up to the decay; a plain mean would keep 0.99^9."""
     means, values = [torch.zeros(()), torch.zeros(2)], [torch.ones(()), torch.tensor([1.0, -2.0])]
-    ema_update(means, values, torch.tensor(1), decay=0.99)
+    ema_update(means, values, 1, decay=0.99)
     assert float(means[0]) == pytest.approx(9 / 11)
     for count in range(2, 10):
-        ema_update(means, values, torch.tensor(count), decay=0.99)
+        ema_update(means, values, count, decay=0.99)
     assert means[0] > 0.999
     assert torch.allclose(means[1], values[1] * means[0])
     late = [torch.zeros(())]
-    ema_update(late, values[:1], torch.tensor(10**6), decay=0.99)
+    ema_update(late, values[:1], 10**6, decay=0.99)
     assert float(late[0]) == pytest.approx(0.01)
 
 
 def test_counters_are_not_averaged():
     counter = [torch.tensor(3)]
-    ema_update(counter, [torch.tensor(8)], torch.tensor(4), decay=0.99)
+    ema_update(counter, [torch.tensor(8)], 4, decay=0.99)
     assert counter[0] == 8

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,30 +159,56 @@ def _line(row: Row, epochs: int | None) -> str:
     )
 
 
-def ema_update(
-    averages: list[Tensor], values: list[Tensor], count: Tensor, *, decay: float
-) -> None:
-    """Move averages towards values in place; count: updates so far.
+@torch.no_grad()
+def ema_update(averages: list[Tensor], values: list[Tensor], count: int, *, decay: float) -> None:
+    """Move averages towards values of the same dtype, in place; count: updates so far.
 
     Early updates decay faster, or the average would keep the first weights for long (which is why
     this is not Lightning's EMAWeightAveraging). All tensors at once: one by one, hundreds of small
     weights are thousands of small kernels on a GPU.
     """
-    if not averages[0].is_floating_point():  # counters: there is no average of them
-        for average, value in zip(averages, values, strict=True):
-            average.copy_(value)
+    if not count or not averages[0].is_floating_point():  # there is no average of counters
+        torch._foreach_copy_(averages, values)
         return
-    kept = ((1 + count) / (10 + count)).clamp(max=decay).to(averages[0])
+    kept = torch.tensor(min((1 + count) / (10 + count), decay))
     moves = torch._foreach_sub(values, averages)
-    torch._foreach_mul_(moves, 1 - kept)
+    torch._foreach_mul_(moves, float(1 - kept))
     torch._foreach_add_(averages, moves)
 
 
 class EMA(WeightAveraging):
-    """Lightning's WeightAveraging with `ema_update`; validation uses the averaged weights."""
+    """Lightning's WeightAveraging with `ema_update`; validation uses the averaged weights.
+
+    Lightning's own would lie on the CPU, where the network is when it is made, and every step
+    would bring all weights there; on a GPU, it would wait for it twice a step.
+    """
 
     def __init__(self, decay: float) -> None:
-        super().__init__(multi_avg_fn=partial(ema_update, decay=decay))
+        super().__init__()
+        self.decay = decay
+        self._updates = 0
+        self._pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert self._average_model is not None
+        self._average_model.to(pl_module.device)
+        self._updates, self._pairs = int(self._average_model.n_averaged), {}
+        every = (
+            [*one.parameters(), *one.buffers()] for one in (self._average_model.module, pl_module)
+        )
+        for average, value in zip(*every, strict=True):
+            averages, values = self._pairs.setdefault(average.dtype, ([], []))
+            averages.append(average)
+            values.append(value)
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step > self._latest_update_step:
+            assert self._average_model is not None
+            for averages, values in self._pairs.values():
+                ema_update(averages, values, self._updates, decay=self.decay)
+            self._average_model.n_averaged += 1
+            self._updates += 1
+            self._latest_update_step = trainer.global_step
 
     def copy_to(self, module: SegmentationModule) -> None:
         """Give a module the averaged weights, also where no step was left to train."""
