@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from scaseg.errors import UserError
 from scaseg.nn.auxiliary import auxiliary_scores
-from scaseg.nn.contexts.agents import grid_cells
+from scaseg.nn.contexts.parts import grid_cells
 from scaseg.ops.dispatch import selective_context
 from tests.nn.blocks import make
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.factored import FactoredContext, neurons, softmax_over_sources
+from scaseg.nn.contexts.factored import FactoredContext
+from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
 
 
@@ -13,10 +14,7 @@ class DoubleAttentionContext(FactoredContext):
 
     k = softmax over j of 1x1 convolutions of the sources, b = softmax over r of 1x1 convolutions
     of the targets. O(n R M), R = pair_channels. `balanced` is this with prototypes that targets and
-    sources share.
-
-    Chen et al., "A^2-Nets: double attention networks", 2018 (there what is gathered is narrower,
-    and widened again afterwards).
+    sources share. In the paper what is gathered is narrower, and widened again afterwards.
     """
 
     reference = (

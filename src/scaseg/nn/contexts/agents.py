@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from scaseg.nn.contexts.factored import (
-    FactoredContext,
+from scaseg.nn.contexts.factored import FactoredContext
+from scaseg.nn.contexts.parts import (
+    grid_cells,
     neurons,
-    places,
+    query_and_key,
     real_map,
     softmax_over_sources,
 )
 from scaseg.ops.checks import check_whole_number
-from scaseg.ops.dense import reciprocal
+
+MOST_CELLS = 64  # a side: as many agents as neurons would be no saving
 
 
 class AgentContext(FactoredContext):
@@ -26,8 +28,6 @@ class AgentContext(FactoredContext):
 
     Padding belongs to no cell: the grid divides the real part of each image. A cell without a
     neuron that counts asks nothing, and nobody asks it.
-
-    Han et al., "Agent attention: on the integration of softmax and linear attention", 2024.
     """
 
     reference = (
@@ -45,10 +45,8 @@ class AgentContext(FactoredContext):
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_whole_number("grid", grid, 1, MOST_CELLS)
-        check_whole_number("key_channels", key_channels, 1)
         self.grid = grid
-        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
-        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+        self.query, self.key = query_and_key(in_channels, key_channels)
 
     def factors(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
@@ -63,27 +61,3 @@ class AgentContext(FactoredContext):
             is_empty = (cells.sum(-1) == 0).unsqueeze(1)  # (B, 1, R)
             score = (query @ agents.mT * scale).masked_fill(is_empty, torch.finfo(query.dtype).min)
             return score.softmax(-1), source_share
-
-
-MOST_CELLS = 64  # a side: as many agents as neurons would be no saving
-
-
-def grid_cells(real: Tensor, grid: int) -> Tensor:
-    """Divide the real part of each map into grid x grid cells of equal size.
-
-    real (B, H, W): 1 where a neuron counts -> (B, grid^2, n): the share of each neuron in each
-    cell's mean, 0 where a cell has none. A neuron on a border belongs to both by its area.
-    """
-
-    def overlap(line: Tensor) -> Tensor:
-        """line (B, length): 1 where a row counts -> (B, grid, length): parts of it in each cell."""
-        place, count = places(line)
-        extent = count.unsqueeze(-1)
-        cell = torch.arange(grid, device=line.device, dtype=line.dtype).view(-1, 1)
-        low, high = cell * extent / grid, (cell + 1) * extent / grid
-        return (torch.minimum(place + 1, high) - torch.maximum(place, low)).clamp(min=0)
-
-    rows, columns = overlap(real.amax(2)), overlap(real.amax(1))
-    parts = (rows.unsqueeze(2).unsqueeze(-1) * columns.unsqueeze(1).unsqueeze(3)).flatten(1, 2)
-    area = (parts * real.unsqueeze(1)).flatten(2)  # (B, R, n)
-    return area * reciprocal(area.sum(-1)).unsqueeze(-1)

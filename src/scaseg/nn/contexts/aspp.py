@@ -7,12 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.branches import (
-    BranchContext,
-    check_whole_numbers,
-    convolution,
-    refuse_source,
-)
+from scaseg.nn.contexts.branches import BranchContext
+from scaseg.nn.contexts.parts import check_whole_numbers, convolution, refuse_source
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.exact import uniform_context
 
@@ -23,10 +19,8 @@ class AsppContext(BranchContext):
     """A 1x1 and three dilated 3x3 convolutions side by side, and the mean of the image.
 
     Five branches of branch_channels, each with a ReLU: what lies at the neuron, around it at a
-    distance of each of `rates`, and everywhere. O(n C c), c branch_channels.
-
-    Chen et al., "Rethinking atrous convolution for semantic image segmentation", 2017 (DeepLabV3;
-    there with batch norm). `rates` are those for an output stride of 8, as all backbones have.
+    distance of each of `rates`, and everywhere. O(n C c), c branch_channels. `rates` are those for
+    an output stride of 8, as all backbones have.
     """
 
     input_dependent = False

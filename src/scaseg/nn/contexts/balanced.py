@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.factored import FactoredContext, neurons, softmax_over_sources
+from scaseg.nn.contexts.factored import FactoredContext
+from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import MOST_PAIRS, check_number, check_whole_number
 
 
@@ -25,10 +26,7 @@ class BalancedContext(FactoredContext):
 
     key_channels is small on purpose: R prototypes cover a sphere in 8 dimensions, so that every
     pair has some near it; in 64 dimensions all are about equally far from everything, and look-ups
-    are hardly learned.
-
-    Chen et al., "A^2-Nets: double attention networks", 2018; Shen et al., "Efficient attention",
-    2021 (both without prototypes, normalization and temperature).
+    are hardly learned. The papers have neither prototypes, normalization nor temperature.
     """
 
     reference = "Chen et al. 2018 (double attention), Shen et al. 2021 (efficient attention)"

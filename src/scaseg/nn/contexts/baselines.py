@@ -45,13 +45,33 @@ class NoContext(Context):
         return None
 
 
-class AverageContext(Context):
+class EvenContext(Context):
+    """A context in which all sources count alike."""
+
+    input_dependent = False
+
+    def coefficient_rows(
+        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+    ) -> Tensor:
+        there = x if source is None else source
+        everyone = torch.arange(there.shape[-2] * there.shape[-1], device=targets.device)
+        ones = x.new_ones(x.shape[0], len(targets), len(everyone))
+        if source_mask is not None:
+            ones = ones * source_mask.unsqueeze(1)
+        if self.exclude_self and source is None:
+            ones = ones.masked_fill(targets.unsqueeze(-1) == everyone, 0)
+        return ones
+
+    def map_factors(self, x: Tensor) -> MapFactors:
+        return MapFactors("even")
+
+
+class AverageContext(EvenContext):
     """h_i = W_d x_i + the mean of W_c x_j over all j != i: every a_ij is 1 (baseline-ave).
 
     auxiliary: with the auxiliary loss of `object`, to tell its effect from that of the context.
     """
 
-    input_dependent = False
     reference = "the paper's baseline-ave; Liu et al. 2015 (ParseNet)"
 
     def __init__(
@@ -101,21 +121,5 @@ class AverageContext(Context):
         values = self.values(x if source is None else source)
         return uniform_context(values, exclude_self=source is None, source_mask=source_mask)
 
-    def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
-    ) -> Tensor:
-        there = x if source is None else source
-        neurons = there.shape[-2] * there.shape[-1]
-        ones = x.new_ones(x.shape[0], len(targets), neurons)
-        if source_mask is not None:
-            ones = ones * source_mask.unsqueeze(1)
-        if source is None:
-            is_own = targets.unsqueeze(-1) == torch.arange(neurons, device=targets.device)
-            ones = ones.masked_fill(is_own, 0)
-        return ones
-
     def streamed_sums(self) -> StreamedSums:
         return ExpSums()  # of scores that are all 0
-
-    def map_factors(self, x: Tensor) -> MapFactors:
-        return MapFactors("even")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
-from scaseg.ops.checks import check_whole_number
 
 
 class BranchContext(Context):
@@ -41,36 +39,3 @@ class BranchContext(Context):
     def values(self, x: Tensor) -> Tensor:
         problem = f"given to {type(self).__name__}, which is not a weighted mean"
         raise UserError("coefficients", problem, "use ContextAggregation, or another context")
-
-
-def convolution(in_channels: int, out_channels: int, rate: int | None = None) -> nn.Conv2d:
-    """1x1, or 3x3 with a dilation rate, as large a map out as in; made for the ReLU behind it."""
-    size, rate, padding = (1, 1, 0) if rate is None else (3, rate, rate)
-    layer = nn.Conv2d(in_channels, out_channels, size, padding=padding, dilation=rate)
-    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
-
-
-def keep_counted(x: Tensor, source_mask: Tensor | None) -> Tensor:
-    """Set neurons that do not count to 0, as a convolution does beyond the edge of an image."""
-    if source_mask is None:
-        return x
-    return x.masked_fill(~source_mask.view(-1, 1, *x.shape[-2:]), 0)
-
-
-def refuse_source(context: Context, source: Tensor | None) -> None:
-    """Refuse another map as the source, where a neuron looks at the places around its own."""
-    if source is not None:
-        problem = f"given to {type(context).__name__}, which looks around each neuron's own place"
-        raise UserError("source", problem, "use a context that does not: sca, dot, average")
-
-
-def check_whole_numbers(name: str, values: object, least: int, most: int) -> tuple[int, ...]:
-    """Raise UserError unless values are some whole numbers from `least` to `most`."""
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        fits = f"give a list of whole numbers from {least} to {most}"
-        raise UserError(name, f"{values!r}", fits)
-    for value in values:
-        check_whole_number(name, value, least, most)
-    return tuple(values)

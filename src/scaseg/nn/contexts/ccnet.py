@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaseg.nn.context import Context, MapFactors
-from scaseg.nn.contexts.branches import keep_counted, refuse_source
-from scaseg.nn.contexts.factored import real_map
+from scaseg.nn.contexts.parts import counted_map, query_and_key, real_map, refuse_source
 from scaseg.ops.checks import check_whole_number
 
 
@@ -38,11 +37,9 @@ class CcnetContext(Context):
     Round by round, each neuron takes the mean of what its cross has, weighted by exp(q_i . k_j /
     sqrt(d)); q and k are the same 1x1 convolutions in both rounds, of x and then of x + what was
     gathered. With A and A' the n x n matrices of the two rounds, h = W_d x + A' A W_c x: a weighted
-    mean, with the rows of A' A as its maps. O(n sqrt(n) M).
-
-    Huang et al., "CCNet: criss-cross attention for semantic segmentation", 2019 (there W_c applies
-    in each round, a round adds its context, times a learned number, to what it began with, and
-    q . k is not divided by sqrt(d)).
+    mean, with the rows of A' A as its maps. O(n sqrt(n) M). In the paper W_c applies in each round,
+    a round adds its context, times a learned number, to what it began with, and q . k is not
+    divided by sqrt(d).
     """
 
     exclude_self = False
@@ -61,10 +58,8 @@ class CcnetContext(Context):
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_whole_number("rounds", rounds, 1, 8)
-        check_whole_number("key_channels", key_channels, 1)
         self.rounds = rounds
-        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
-        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+        self.query, self.key = query_and_key(in_channels, key_channels)
 
     def gather(self, x: Tensor, source_mask: Tensor | None) -> tuple[Tensor, list[Cross]]:
         """Return what the last round gathered, (B, C, H, W), and the cross of each round."""
@@ -72,7 +67,7 @@ class CcnetContext(Context):
         crosses: list[Cross] = []
         for _ in range(self.rounds):
             cross = attend(self.query(asking), self.key(asking), real_map(x, None, source_mask))
-            gathered = cross.gather(keep_counted(gathered, source_mask))
+            gathered = cross.gather(counted_map(gathered, source_mask))
             asking = x + gathered
             crosses.append(cross)
         return gathered, crosses
@@ -92,7 +87,7 @@ class CcnetContext(Context):
         rows = F.one_hot(targets, height * width).to(crosses[0].row)
         weight = rows.unflatten(1, (height, width)).expand(len(x), -1, -1, -1)
         for cross in reversed(crosses):
-            weight = keep_counted(cross.before(weight), source_mask)
+            weight = counted_map(cross.before(weight), source_mask)
         return weight.flatten(2)
 
     def map_factors(self, x: Tensor) -> MapFactors:

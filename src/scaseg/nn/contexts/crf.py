@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
-from scaseg.nn.contexts.branches import BranchContext, refuse_source
-from scaseg.nn.contexts.factored import neurons
+from scaseg.nn.contexts.branches import BranchContext
+from scaseg.nn.contexts.parts import neurons, refuse_source
 from scaseg.ops.attention import dot_context
 from scaseg.ops.checks import check_whole_number
 

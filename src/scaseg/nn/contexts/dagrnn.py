@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.branches import BranchContext, refuse_source
-from scaseg.nn.contexts.factored import neurons, real_map
+from scaseg.nn.contexts.branches import BranchContext
+from scaseg.nn.contexts.parts import neurons, real_map, refuse_source
 from scaseg.ops.checks import check_whole_number
 
 DIRECTIONS = ((), (1,), (0,), (0, 1))  # axes that are flipped: sweeps from each of the corners
@@ -24,11 +24,8 @@ class DagrnnContext(BranchContext):
     A state waits for its predecessors, so H W steps of a loop; but those of one anti-diagonal wait
     for the two diagonals before it alone: H + W - 1 steps here, all four sweeps side by side. U
     starts small and W as a third of the identity, times 0.9, so that a fresh state reaches some
-    ten neurons far.
-
-    Shuai et al., "DAG-recurrent neural networks for scene labeling", 2016; "Scene segmentation with
-    DAG-recurrent neural networks", 2017. tanh is ours: three predecessors make an unbounded state
-    grow with the number of paths, which is exponential in the side of the map.
+    ten neurons far. tanh is ours: three predecessors make an unbounded state grow with the number
+    of paths, which is exponential in the side of the map.
     """
 
     input_dependent = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.branches import BranchContext, convolution, keep_counted, refuse_source
+from scaseg.nn.contexts.branches import BranchContext
+from scaseg.nn.contexts.parts import convolution, counted_map, refuse_source
 from scaseg.ops.checks import check_whole_number
 
 DILATIONS = (1, 1, 2, 4, 8, 16, 1)
@@ -15,10 +16,8 @@ class DilatedContext(BranchContext):
 
     The receptive field grows exponentially with the layers, to 67 x 67 neurons. All layers have
     branch_channels and start as the identity, as the paper does it. O(n c^2), c branch_channels.
-
-    Yu and Koltun, "Multi-scale context aggregation by dilated convolutions", 2016: the "basic"
-    module. There it reads the scores of the classes, few channels; here a 1x1 convolution of the
-    map to branch_channels.
+    The paper's "basic" module reads the scores of the classes, few channels; here a 1x1 convolution
+    of the map to branch_channels.
     """
 
     receptive_field = "67 x 67 neurons"
@@ -40,7 +39,7 @@ class DilatedContext(BranchContext):
 
     def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
         refuse_source(self, source)
-        seen = keep_counted(self.reduce(x), source_mask)
+        seen = counted_map(self.reduce(x), source_mask)
         for layer in self.layers:
-            seen = keep_counted(layer(seen).relu(), source_mask)
+            seen = counted_map(layer(seen).relu(), source_mask)
         return seen

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.contexts.parts import query_and_key
 from scaseg.ops.attention import dot_coefficients, dot_context
-from scaseg.ops.checks import check_whole_number
 
 
 class DotContext(Context):
@@ -29,11 +29,7 @@ class DotContext(Context):
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
-        check_whole_number("key_channels", key_channels, 1)
-        # PyTorch's initialisation: scores well under 1, so that training starts near the average.
-        # A bias of the key would add the same to all scores of a row, and cancel.
-        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
-        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+        self.query, self.key = query_and_key(in_channels, key_channels)
 
     def _query_and_key(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, C, H, W), (B, C, H', W') -> (B, n, d), (B, source, d)."""

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.factored import FactoredContext, neurons
+from scaseg.nn.contexts.factored import FactoredContext
+from scaseg.nn.contexts.parts import counted, neurons
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
 from scaseg.ops.dense import reciprocal
 
@@ -18,10 +19,9 @@ class EmaContext(FactoredContext):
     z_jr f_j fits the bases to them (M-step, |p_r| = 1); after `steps` E-steps, b_ir = z_ir and
     k_jr = z_jr / sum_j z_jr. f is a 1x1 convolution. O(n R M), R = pair_channels.
 
-    Li et al., "Expectation-maximization attention networks for semantic segmentation", 2019.
-    There the first bases are a running mean of the last ones; here they are learned by gradients,
-    so that a forward pass changes nothing and all processes of a training agree. There f is
-    gathered, here W_c x, as in all contexts.
+    In the paper the first bases are a running mean of the last ones; here they are learned by
+    gradients, so that a forward pass changes nothing and all processes of a training agree. There f
+    is gathered, here W_c x, as in all contexts.
     """
 
     reference = (
@@ -69,8 +69,3 @@ class EmaContext(FactoredContext):
             belongs = counted((feature @ bases.mT).softmax(-1), source_mask)
             source_share = belongs * reciprocal(belongs.sum(1)).unsqueeze(1)
             return (own @ bases.mT).softmax(-1), source_share
-
-
-def counted(x: Tensor, source_mask: Tensor | None) -> Tensor:
-    """(B, source, R) with 0 for sources that do not count."""
-    return x if source_mask is None else x.masked_fill(~source_mask.unsqueeze(-1), 0)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.contexts.balanced import BalancedContext
+from scaseg.nn.contexts.parts import counted, neurons
 from scaseg.ops.checks import check_number
 
 
@@ -61,10 +62,8 @@ class GatedContext(BalancedContext):
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         channel_share, source_share = super().factors(x, source, source_mask)
-        gate = self.gate(x).flatten(2).transpose(1, 2).to(channel_share).sigmoid()  # (B, n, 1)
-        counts = torch.ones_like(source_share[..., :1])
-        if source_mask is not None:
-            counts = counts * source_mask.unsqueeze(-1)
+        gate = neurons(self.gate(x)).sigmoid()  # (B, n, 1)
+        counts = counted(torch.ones_like(source_share[..., :1]), source_mask)
         even = counts / counts.sum(1, keepdim=True).clamp(min=1)
         return (
             torch.cat([gate * channel_share, 1 - gate], -1),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context, MapFactors
-from scaseg.nn.contexts.factored import neurons, softmax_over_sources
+from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import check_whole_number
 
 LEAST = 8  # channels of the bottleneck: its layer norm makes 0 of one
@@ -17,10 +17,7 @@ class GcnetContext(Context):
 
     Maps of non-local networks were found to be nearly the same for all neurons; here they are, at
     the cost of an average. T is a bottleneck of C / reduction channels with layer norm and ReLU.
-    O(n).
-
-    Cao et al., "GCNet: non-local networks meet squeeze-excitation networks and beyond", 2019
-    (there T starts at 0, and x_i itself stands for W_d x_i).
+    O(n). In the paper T starts at 0, and x_i itself stands for W_d x_i.
     """
 
     exclude_self = False

@@ -25,8 +25,6 @@ class HeadsContext(Context):
 
     No single coefficient stands for a pair: the maps show the mean of the heads' shares.
     score_std is ten times that of `sca`: heads that start alike would stay alike.
-
-    Vaswani et al., "Attention is all you need", 2017 (several heads), with the paper's scores.
     """
 
     reference = "the paper, with the heads of Vaswani et al. 2017"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
-from scaseg.nn.contexts.factored import FactoredContext, neurons, softmax_over_sources
+from scaseg.nn.contexts.factored import FactoredContext
+from scaseg.nn.contexts.parts import counted, neurons, query_and_key, softmax_over_sources
 from scaseg.ops.checks import check_bool, check_whole_number
 
 
@@ -16,13 +17,10 @@ class ObjectContext(FactoredContext):
     k_jr = softmax over j of the scores of an auxiliary classifier, b_ir ~ exp(u_ir), u_ir = q_i .
     k_r / sqrt(d), where k_r is the key of the mean of class r in this image. The classifier has a
     loss of its own, so what a channel gathers is not left to the segmentation loss, and the map of
-    a class can be read. O(n R M), R = classes.
+    a class can be read. O(n R M), R = classes. In the paper the context passes two more transforms.
 
     by_area: classes count by their area, and one that is not in the image has no share: a_ij ~
     sum_r exp(u_ir) p(r | j), which with u = 0 is the average.
-
-    Yuan, Chen and Wang, "Object-contextual representations for semantic segmentation", 2020 (there
-    the context passes two more transforms).
     """
 
     reference = (
@@ -42,27 +40,21 @@ class ObjectContext(FactoredContext):
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_whole_number("classes", classes, 1, 2**16)
-        check_whole_number("key_channels", key_channels, 1)
         check_bool("by_area", by_area)
         self.by_area = by_area
         self.classifier = AuxiliaryClassifier(in_channels, classes)
-        self.query = nn.Conv2d(in_channels, key_channels, kernel_size=1)
-        self.key = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
+        self.query, self.key = query_and_key(in_channels, key_channels)
 
     def factors(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         there = x if source is None else source
-        query, key = neurons(self.query(x)), neurons(self.key(there))
+        query, key = neurons(self.query(x)), counted(neurons(self.key(there)), source_mask)
         class_score = neurons(self.classifier(there))  # (B, source, R)
-        if source_mask is not None:  # 0 * NaN is NaN
-            key = key.masked_fill(~source_mask.unsqueeze(-1), 0)
         with torch.autocast(x.device.type, enabled=False):
             area: Tensor | None = None
             if self.by_area:
-                belongs = class_score.softmax(-1)
-                if source_mask is not None:
-                    belongs = belongs.masked_fill(~source_mask.unsqueeze(-1), 0)
+                belongs = counted(class_score.softmax(-1), source_mask)
                 area = belongs.sum(1, keepdim=True).clamp(min=torch.finfo(belongs.dtype).tiny)
                 source_share = belongs / area
             else:

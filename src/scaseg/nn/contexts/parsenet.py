@@ -6,33 +6,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.contexts.baselines import EvenContext
 from scaseg.ops.exact import uniform_context
 
 
-class ParsenetContext(Context):
+class ParsenetContext(EvenContext):
     """h_i = W_d (g * x_i / |x_i|) + W_c (g' * m / |m|), m the mean of all x_j, the own one too.
 
     A neuron and the image's mean are far from each other in size; both are normalized, and learned
     scales g and g' of each channel give them their size back (from sqrt(C), a mean square of 1).
     W_d and W_c are the two parts of a convolution of the concatenation. The weights of the sources
     are those of `average`; only what is done with their mean differs. O(n).
-
-    Liu, Rabinovich and Berg, "ParseNet: looking wider to see better", 2015.
     """
 
     exclude_self = False
-    input_dependent = False
     reference = (
         "Liu, Rabinovich and Berg, ParseNet: looking wider to see better, arXiv 1506.04579, 2015"
     )
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int | None = None,
-        *,
-        share_features: bool = False,
+        self, in_channels: int, out_channels: int | None = None, *, share_features: bool = False
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         self.identity_scale = nn.Parameter(torch.empty(in_channels))
@@ -56,13 +49,3 @@ class ParsenetContext(Context):
             context = F.linear(F.normalize(context, dim=-1) * scale, layer.weight.flatten(1))
         scale = self.identity_scale.to(x.dtype).view(-1, 1, 1)
         return super().combine(F.normalize(x, dim=1) * scale, context)
-
-    def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
-    ) -> Tensor:
-        there = x if source is None else source
-        ones = x.new_ones(x.shape[0], len(targets), there.shape[-2] * there.shape[-1])
-        return ones if source_mask is None else ones * source_mask.unsqueeze(1)
-
-    def map_factors(self, x: Tensor) -> MapFactors:
-        return MapFactors("even")

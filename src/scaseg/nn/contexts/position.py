@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.contexts.balanced import BalancedContext
-from scaseg.nn.contexts.factored import places, real_map
+from scaseg.nn.contexts.parts import places, real_map
 
 WAVES = 4  # of each axis: from half a period over the image to four
 
@@ -20,8 +20,6 @@ class PositionContext(BalancedContext):
     the place, relative to the image's size, pass through a learned matrix and are added to queries
     and keys before they are normalized. The matrix starts small: content decides first. Padding is
     no part of the image's size.
-
-    Vaswani et al., "Attention is all you need", 2017 (sines of the position), on two axes.
     """
 
     reference = "Chen et al. 2018 with positions after Vaswani et al. 2017"

@@ -6,8 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context
-from scaseg.nn.contexts.branches import convolution, refuse_source
-from scaseg.nn.contexts.factored import places, real_map, softmax_over_sources
+from scaseg.nn.contexts.parts import (
+    convolution,
+    hats,
+    places,
+    real_map,
+    refuse_source,
+    softmax_over_sources,
+)
 from scaseg.ops.checks import check_whole_number
 
 MOST_PLACES = 129  # a side: the paper's maps have 2 H - 1
@@ -21,10 +27,8 @@ class PsaContext(Context):
     features of a pair are compared: a map follows from one neuron and from where things lie. Two
     1x1 convolutions with a ReLU between them predict the scores at grid x grid places, from one
     image's height above or left to one below or right; between places, scores are interpolated.
-    O(n^2) time and memory.
-
-    Zhao et al., "PSANet: point-wise spatial attention network for scene parsing", 2018 (there a
-    score for each of (2 H - 1)(2 W - 1) places of maps of one size, and a matrix for each branch).
+    O(n^2) time and memory. In the paper there is a score for each of (2 H - 1)(2 W - 1) places of
+    maps of one size, and a matrix for each branch.
     """
 
     exclude_self = False
@@ -85,14 +89,13 @@ def surroundings(score: Tensor, real: Tensor, grid: int) -> Tensor:
     extent of the real part (B, H, W) away.
     """
 
-    def hats(line: Tensor) -> Tensor:
+    def along(line: Tensor) -> Tensor:
         """line (B, length) -> (B, length, length, grid): weights of the places for each offset."""
         place, extent = places(line)
         offset = (place - place.unsqueeze(1)) / extent.clamp(min=1).unsqueeze(-1)
-        at = (offset + 1) * (grid - 1) / 2
-        return (1 - (at.unsqueeze(-1) - torch.arange(grid, device=at.device)).abs()).clamp(min=0)
+        return hats((offset + 1) * (grid - 1) / 2, grid)
 
-    rows, columns = hats(real.amax(2)), hats(real.amax(1))
+    rows, columns = along(real.amax(2)), along(real.amax(1))
     with torch.autocast(score.device.type, enabled=False):
         scores = score.to(rows.dtype).unflatten(1, (grid, grid))
         above = torch.einsum("bgkhw,bhrg->bhwrk", scores, rows)

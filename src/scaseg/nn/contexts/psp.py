@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scaseg.nn.contexts.agents import grid_cells
-from scaseg.nn.contexts.branches import BranchContext, check_whole_numbers, convolution
-from scaseg.nn.contexts.factored import neurons, places, real_map
+from scaseg.nn.contexts.branches import BranchContext
+from scaseg.nn.contexts.parts import (
+    check_whole_numbers,
+    convolution,
+    grid_cells,
+    hats,
+    neurons,
+    places,
+    real_map,
+)
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import reciprocal
 
@@ -21,10 +28,8 @@ class PspContext(BranchContext):
 
     Each level: the mean of every cell, a 1x1 convolution to branch_channels, ReLU, and bilinear
     interpolation between the cells' centres. Cells divide the real part of each image into equal
-    parts; a neuron on a border belongs to both by its area. O(n R C), R cells in all.
-
-    Zhao et al., "Pyramid scene parsing network", 2017 (there with batch norm, and cells of whole
-    neurons). Its last 3x3 convolution is the head's first here.
+    parts; a neuron on a border belongs to both by its area (in the paper cells are whole neurons).
+    Its last 3x3 convolution is the head's first here. O(n R C), R cells in all.
     """
 
     input_dependent = False
@@ -68,12 +73,10 @@ def interpolation(real: Tensor, grid: int) -> Tensor:
     (B, n, grid^2), rows of sum 1.
     """
 
-    def hats(line: Tensor) -> Tensor:
+    def along(line: Tensor) -> Tensor:
         """line (B, length) -> (B, length, grid)."""
         place, count = places(line)
-        at = ((place + 0.5) * grid / count.clamp(min=1) - 0.5).clamp(0, grid - 1)
-        cell = torch.arange(grid, device=line.device, dtype=line.dtype)
-        return (1 - (at.unsqueeze(-1) - cell).abs()).clamp(min=0)
+        return hats(((place + 0.5) * grid / count.clamp(min=1) - 0.5).clamp(0, grid - 1), grid)
 
-    rows, columns = hats(real.amax(2)), hats(real.amax(1))
+    rows, columns = along(real.amax(2)), along(real.amax(1))
     return torch.einsum("bhr,bwc->bhwrc", rows, columns).flatten(3).flatten(1, 2)
