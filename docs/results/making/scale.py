@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -25,38 +25,30 @@ PHOTOGRAPHS = 100_000_000
 MEGA = 1e6
 
 
+def assumed(value: float, meaning: str) -> float:
+    """A field with a default, and what it means."""
+    found: float = field(default=value, metadata={"meaning": meaning})
+    return found
+
+
 @dataclass(frozen=True)
 class Assumptions:
-    """What was not measured; each is an option of this script, and MEANING says what it is."""
+    """What was not measured; each is an option of this script."""
 
-    gpu_hour: float = 4.0
-    cores: float = 16.0
-    per_machine: float = 8.0
-    network: float = 25.0
-    latency: float = 0.03
-    million_gets: float = 0.4
-    files: float = 3000.0
-    epochs: float = 20.0
-    batch: float = 16.0
-    side: float = 640.0
-    width: float = 640.0
-    height: float = 480.0
-
-
-MEANING = {
-    "gpu_hour": "USD an hour for a GPU of the H200's speed, with its share of the machine",
-    "cores": "cores beside each GPU",
-    "per_machine": "GPUs of a machine",
-    "network": "Gbit/s of a machine, to others and to the store",
-    "latency": "seconds until the first byte of an object comes",
-    "million_gets": "USD for a million requests to the object store",
-    "files": "small files a second that a shared file system creates, for all machines",
-    "epochs": "epochs of training",
-    "batch": "images a step, on each GPU",
-    "side": "pixels of a side of a training image",
-    "width": "pixels, of a photograph to predict",
-    "height": "pixels, of a photograph to predict",
-}
+    gpu_hour: float = assumed(
+        4.0, "USD an hour for a GPU like the H200 and its share of the machine"
+    )
+    cores: float = assumed(16.0, "cores beside each GPU")
+    per_machine: float = assumed(8.0, "GPUs of a machine")
+    network: float = assumed(25.0, "Gbit/s of a machine, to others and to the store")
+    latency: float = assumed(0.03, "seconds until the first byte of an object comes")
+    million_gets: float = assumed(0.4, "USD for a million requests to the object store")
+    files: float = assumed(3000.0, "small files a second that a shared file system creates")
+    epochs: float = assumed(20.0, "epochs of training")
+    batch: float = assumed(16.0, "images a step, on each GPU")
+    side: float = assumed(640.0, "pixels of a side of a training image")
+    width: float = assumed(640.0, "pixels, of a photograph to predict")
+    height: float = assumed(480.0, "pixels, of a photograph to predict")
 
 
 class Measured:
@@ -162,10 +154,9 @@ def _prediction(page: Page, kind: str) -> str:
 
 @maker("scale-assumptions")
 def _assumptions(page: Page) -> str:
-    values = {field.name: field.default for field in fields(Assumptions)}
     rows = [
-        [f"`--{name.replace('_', '-')}`", MEANING[name], f"{value:g}"]
-        for name, value in values.items()
+        [f"`--{one.name.replace('_', '-')}`", one.metadata["meaning"], f"{one.default:g}"]
+        for one in fields(Assumptions)
     ]
     return markdown_table(["option", "assumption", "value"], rows)
 
@@ -185,8 +176,9 @@ def _measured(page: Page) -> str:
 def main() -> None:
     """Print the tables for other assumptions."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for field in fields(Assumptions):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=float, default=field.default)
+    for one in fields(Assumptions):
+        option = f"--{one.name.replace('_', '-')}"
+        parser.add_argument(option, type=float, default=one.default, help=one.metadata["meaning"])
     given, root = Assumptions(**vars(parser.parse_args())), Path(__file__).parents[3]
     print(f"Training\n\n{training_table(root, given)}")
     for packed in (False, True):

@@ -6,6 +6,7 @@ import base64
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.bands import picture, read_pixels
@@ -162,78 +164,64 @@ def factors_payload(factors: MapFactors, neurons: int, excludes_self: bool) -> d
         for name in ("target", "source", "weight")
         if (value := getattr(factors, name)) is not None
     }
-    norm = row_sums(factors.form, factors.activation, arrays, neurons, excludes_self)
+    # as they travel, rounding included, so that shares add up to 1 on the page
+    exact = {name: torch.from_numpy(one.astype(np.float64)) for name, one in arrays.items()}
+    target, source, weight = (exact.get(name) for name in ("target", "source", "weight"))
+    travelled = MapFactors(factors.form, target, source, weight, factors.activation)
+    norm = row_sums(travelled, neurons, excludes_self)
     return {
         "form": factors.form,
         "activation": factors.activation,
         "excludesSelf": excludes_self,
-        "norm": encode(norm.astype(np.float32)),
+        "norm": encode(norm.numpy().astype(np.float32)),
         **{name: encode(array) for name, array in arrays.items()},
     }
 
 
-def row_sums(
-    form: str,
-    activation: str | None,
-    arrays: Mapping[str, NDArray[Any]],
-    neurons: int,
-    excludes_self: bool,
-) -> NDArray[np.float64]:
-    """Return the sum of every row of coefficients (n,); its logarithm for dot and for exp.
-
-    From the arrays as they travel, rounding included, so that shares add up to 1 on the page.
-    """
-    logarithmic = form == "dot" or activation == "exp"
-    tensors = {name: torch.from_numpy(array.astype(np.float64)) for name, array in arrays.items()}
-    if form == "cross":
-        width, height = tensors["target"].shape[-1], tensors["source"].shape[-1]
-        gathered = torch.ones(height, width, dtype=torch.float64)
-        for row, column in zip(tensors["target"], tensors["source"], strict=True):
-            along_row = torch.einsum("hwv,hv->hw", row.view(height, width, width), gathered)
-            along_column = torch.einsum("hwv,vw->hw", column.view(height, width, height), gathered)
-            gathered = along_row + along_column
-        return gathered.flatten().numpy()
+def row_sums(factors: MapFactors, neurons: int, excludes_self: bool) -> Tensor:
+    """Return the sum of every row of coefficients (n,); its logarithm for dot and for exp."""
+    if factors.form == "cross":
+        return _cross_sums(factors)
+    logarithmic = factors.form == "dot" or factors.activation == "exp"
     sums = []
-    for start in range(0, neurons, ROWS):
-        part = slice(start, min(neurons, start + ROWS))
-        rows = _coefficients(form, activation, tensors, part, neurons, logarithmic)
+    for own in torch.arange(neurons).split(ROWS):
+        rows = _coefficients(factors, own, neurons)
         if excludes_self:
-            own = torch.arange(part.start, part.stop)
-            rows[own - start, own] = -torch.inf if logarithmic else 0.0
+            rows[torch.arange(len(own)), own] = -torch.inf if logarithmic else 0.0
         sums.append(rows.logsumexp(1) if logarithmic else rows.sum(1))
-    return torch.cat(sums).numpy()
+    return torch.cat(sums)
 
 
-def _coefficients(
-    form: str,
-    activation: str | None,
-    arrays: Mapping[str, torch.Tensor],
-    part: slice,
-    neurons: int,
-    logarithmic: bool,
-) -> torch.Tensor:
-    """Return the coefficients of some targets, (rows, n), or their logarithms."""
-    if form == "even":
-        return torch.ones(part.stop - part.start, neurons, dtype=torch.float64)
-    target = arrays["target"][part]
-    if form == "matrix":
-        return target.clone()
-    if form in ("dot", "mixture"):
-        return target @ arrays["source"].T
-    total: torch.Tensor | None = None
-    weights = arrays["weight"]
-    weights = weights[part] if weights.dim() == 2 else weights.expand_as(target)
-    for channel in range(target.shape[1]):
-        weight = weights[:, channel, None]
-        scores = target[:, channel, None] + arrays["source"][:, channel]
-        if logarithmic:
-            term = scores + weight.log()
-            total = term if total is None else torch.logaddexp(total, term)
-        else:
-            term = weight * ACTIVATIONS[activation or ""].phi(scores)
-            total = term if total is None else total + term
-    assert total is not None
-    return total
+def _cross_sums(factors: MapFactors) -> Tensor:
+    assert factors.target is not None
+    assert factors.source is not None
+    width, height = factors.target.shape[-1], factors.source.shape[-1]
+    gathered = torch.ones(height, width, dtype=torch.float64)
+    for row, column in zip(factors.target, factors.source, strict=True):
+        along_row = torch.einsum("hwv,hv->hw", row.view(height, width, width), gathered)
+        along_column = torch.einsum("hwv,vw->hw", column.view(height, width, height), gathered)
+        gathered = along_row + along_column
+    return gathered.flatten()
+
+
+def _coefficients(factors: MapFactors, own: Tensor, neurons: int) -> Tensor:
+    """Return the coefficients of the targets `own`, (rows, n); of dot and exp their logarithms."""
+    if factors.target is None:  # even
+        return torch.ones(len(own), neurons, dtype=torch.float64)
+    target, source, weight = factors.target[own], factors.source, factors.weight
+    if source is None:  # the matrix itself
+        return target
+    if weight is None:  # dot, mixture
+        return target @ source.T
+    activation = ACTIVATIONS[factors.activation or ""]
+    weight = weight[own] if weight.dim() == 2 else weight.expand_as(target)
+    terms = (
+        (target[:, channel, None] + source[:, channel], weight[:, channel, None])
+        for channel in range(target.shape[1])
+    )
+    if activation.name == "exp":
+        return reduce(torch.logaddexp, (scores + factor.log() for scores, factor in terms))
+    return reduce(torch.add, (factor * activation.phi(scores) for scores, factor in terms))
 
 
 def encode(array: NDArray[Any]) -> dict[str, Any]:

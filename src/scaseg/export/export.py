@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.export import ExportedProgram
 
 from scaseg.config.model import ModelConfig
 from scaseg.errors import UserError
@@ -93,9 +92,8 @@ def export_model(
                 temporary.write_bytes(proto.SerializeToString())
         else:
             module = program.module()
-            comparisons = compare(
-                model, lambda x: module(torch.from_numpy(x)).numpy(), labels=False
-            )
+            run: Run = lambda images: module(torch.from_numpy(images)).numpy()  # noqa: E731
+            comparisons = compare(model, run, labels=False)
             text = json.dumps({"software": MARK, **metadata(model.config)}, ensure_ascii=False)
             with whole_file(path) as temporary, quiet():
                 torch.export.save(program, temporary, extra_files={METADATA: text})
@@ -133,11 +131,6 @@ def _onnx_runtime(proto: ModelProto) -> Run:
         return session.run(None, {"images": images})[0]
 
     return run
-
-
-def _torch_runtime(program: ExportedProgram) -> Run:
-    module = program.module()
-    return lambda images: module(torch.from_numpy(images)).numpy()
 
 
 def _in_words(config: ModelConfig, kind: str, labels: bool) -> str:

@@ -146,7 +146,8 @@ class PyramidHead(Head):
         x = apply_layers(self.wide, x, real)
         below = list(zip(finer, self.lateral, self.merge, strict=True))
         for (fine, there), lateral, merge in reversed(below):
-            x = enlarge(x, fine.shape[-2:], real_sizes(there), real)
+            sizes = None if there is None else real_sizes(there)
+            x = enlarge(x, fine.shape[-2:], sizes, real)
             x, real = x + apply_layers(lateral, fine, there), there
             x = torch.relu(x + apply_layers(merge, keep_real(x, real), real))
         return self.score(self.dropout(x)), real

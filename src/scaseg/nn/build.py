@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from scaseg.errors import UserError
+from scaseg.nn.context import Context
 from scaseg.registry import CONTEXTS, options_of, taken_options
 
 
 def build_context(
     name: str, in_channels: int, *, classes: int, options: Mapping[str, Any] | None = None
-) -> nn.Module:
+) -> Context:
     """Build the context of that name; options of the other contexts are left out.
 
     `classes` is no option: a context that has such a parameter gets this number.
@@ -22,7 +21,7 @@ def build_context(
     if "classes" in options_of(name):
         own["classes"] = classes
     try:
-        context: nn.Module = CONTEXTS[name](in_channels, **own)
+        context: Context = CONTEXTS[name](in_channels, **own)
+        return context
     except TypeError as error:  # a list where one word belongs
         raise UserError("", str(error), "see scaseg.SelectiveContext") from error
-    return context

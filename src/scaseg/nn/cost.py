@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from scaseg.nn.build import build_context
-from scaseg.nn.context import Context
+from scaseg.registry import CONTEXTS
 
 # unknown to the counter, which would take it to pieces
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -30,22 +30,16 @@ def count_cost(
     the parameters; in float32, as computed on a CPU. A context of order n^2 is traced without
     computing it: the sizes of its tensors follow from their shapes.
     """
-    block = build_context(name, channels, classes=classes)
-    assert isinstance(block, Context)
-    with FakeTensorMode() if block.order == "n^2" else nullcontext():
+    with FakeTensorMode() if CONTEXTS[name].order == "n^2" else nullcontext():
         block = build_context(name, channels, classes=classes)
         x = torch.zeros(1, channels, height, width, requires_grad=True)
-        counter = FlopCounterMode(display=False, custom_mapping={FUSED: _attention})
+        fused = {FUSED: lambda query, key, values, *_, **__: sdpa_flop_count(query, key, values)}
+        counter = FlopCounterMode(display=False, custom_mapping=fused)
         with torch.enable_grad(), PeakMemory() as memory, counter:
             out = block(x)
             operations = counter.get_total_flops()  # both of a multiply-add
             out.backward(torch.ones_like(out))
     return operations // 2, memory.peak
-
-
-def _attention(query: Any, key: Any, values: Any, *_: Any, **__: Any) -> int:
-    """The operations of fused attention, by the shapes of its arguments."""
-    return sdpa_flop_count(query, key, values)
 
 
 class PeakMemory(TorchDispatchMode):

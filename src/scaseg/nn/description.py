@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaseg.nn.build import build_context
-from scaseg.nn.context import Context
 from scaseg.nn.cost import count_cost
 from scaseg.registry import CONTEXTS
 
@@ -40,7 +39,6 @@ def describe_contexts(
 
 def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> ContextDescription:
     block = build_context(name, channels, classes=classes)
-    assert isinstance(block, Context)
     costs = {side**2: count_cost(name, channels, side, side, classes=classes) for side in sides}
     return ContextDescription(
         name=name,

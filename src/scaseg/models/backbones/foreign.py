@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from scaseg.errors import UserError
 from scaseg.models.backbones.base import Backbone, Facts, Level, Map
-from scaseg.models.padding import real_pixels
+from scaseg.models.padding import real_pixels, real_sizes
 
 FINEST = 4  # pixels between the neurons of the finest map that a head reads
 REPAIR = "pip uninstall torchvision, or install the torchvision that belongs to your torch"
@@ -95,9 +95,8 @@ class ForeignBackbone(Backbone):
         if real is None:
             return [(one, None) for one in self._maps(images)]
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
-        sizes = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)
-        for index, size in enumerate(sizes.tolist()):
-            members[size[0], size[1]].append(index)
+        for index, (height, width) in enumerate(real_sizes(real).tolist()):
+            members[height, width].append(index)
         found: dict[int, list[Tensor]] = {}
         for (height, width), indices in members.items():
             maps = self._maps(images[indices, :, :height, :width])
