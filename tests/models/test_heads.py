@@ -18,7 +18,7 @@ from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.registry import HEADS
 from scaseg.training.module import SegmentationModule
 from tests.inference.models import as_tensor, picture
-from tests.models.norms import stir
+from tests.models.norms import assert_padding_is_nothing, stir
 
 BACKBONES = [
     ("tiny", {}),
@@ -79,19 +79,7 @@ def test_any_size_comes_back_scored_at_a_quarter(backbone, options, size):
 
 @ONE_EACH
 def test_a_padded_batch_gives_what_single_images_give(backbone, options):
-    model = pyramid(backbone, "average", options).double()
-    images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
-    batch = torch.full((2, 3, 90, 96), torch.nan, dtype=torch.float64)  # whatever padding holds
-    for index, image in enumerate(images):
-        batch[index, :, : image.shape[2], : image.shape[3]] = image[0]
-    with torch.no_grad():
-        together = model(batch, torch.tensor([[61, 90], [83, 47]]))
-        for index, image in enumerate(images):
-            alone = model(image)
-            part = together[index : index + 1, :, : image.shape[2], : image.shape[3]]
-            assert alone.std() > 1e-3, "a network that says nothing agrees with everything"
-            torch.testing.assert_close(part, alone, rtol=1e-6, atol=1e-8)
-            assert (together[index, :, image.shape[2] :] == 0).all()
+    assert_padding_is_nothing(pyramid(backbone, "average", options).double())
 
 
 def test_norms_of_the_head_leave_padding_out_while_they_learn():

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from scaseg import create_model, load_model
 from scaseg.models.padding import enlarge, real_pixels, strided
 from scaseg.registry import BACKBONES, CONTEXTS
-from tests.models.norms import stir
+from tests.models.norms import assert_padding_is_nothing, stir
 from tests.shared import MOBILENET_V2, VGG16, needs
 
 # every backbone with the paper's context, every context behind a light backbone
@@ -47,20 +47,7 @@ def test_any_size_comes_back(backbone, context, size):
 
 @NETWORKS
 def test_a_padded_batch_gives_what_single_images_give(backbone, context):
-    model = stir(small(context, backbone)).double()
-    images = [torch.randn(1, 3, 61, 90).double(), torch.randn(1, 3, 83, 47).double()]
-    batch = torch.full((2, 3, 90, 96), torch.nan, dtype=torch.float64)  # whatever padding holds
-    for index, image in enumerate(images):
-        batch[index, :, : image.shape[2], : image.shape[3]] = image[0]
-    sizes = torch.tensor([[61, 90], [83, 47]])
-    with torch.no_grad():
-        together = model(batch, sizes)
-        for index, image in enumerate(images):
-            alone = model(image)
-            part = together[index : index + 1, :, : image.shape[2], : image.shape[3]]
-            assert alone.std() > 1e-3, "a network that says nothing agrees with everything"
-            torch.testing.assert_close(part, alone, rtol=1e-6, atol=1e-8)
-            assert (together[index, :, image.shape[2] :] == 0).all()
+    assert_padding_is_nothing(stir(small(context, backbone)).double())
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -10,7 +10,7 @@ from scaseg.nn.contexts.parts import grid_cells
 from scaseg.ops.dispatch import selective_context
 from tests.nn.blocks import make
 
-FACTORED = ["balanced", "gated", "position", "agents", "object", "object, by area"]
+FACTORED = ["balanced", "gated", "position", "agents", "object", "object, by area", "a2", "ema"]
 
 
 def random_map(*size):
@@ -18,7 +18,7 @@ def random_map(*size):
 
 
 @pytest.mark.parametrize("name", FACTORED)
-def test_factors_are_shares(name):
+def test_factors_are_shares_and_give_the_dense_form(name):
     """Of the channels for each target, of the sources in each channel; the order is a target's."""
     block, x = make(name).double(), random_map(5, 7)
     mask = torch.rand(2, 35) < 0.7
@@ -27,6 +27,8 @@ def test_factors_are_shares(name):
     torch.testing.assert_close(channel_share.sum(-1), ones)
     torch.testing.assert_close(source_share.sum(1), torch.ones_like(source_share.sum(1)))
     assert (source_share[~mask] == 0).all()
+    dense = channel_share @ source_share.mT @ block.values(x)
+    torch.testing.assert_close(block.target_context(x, None, mask), dense)
     assert block.neuron_selective
     orders = block.coefficients(x)[0].argsort(-1)
     assert (orders != orders[0]).any()

@@ -126,24 +126,6 @@ def test_gcnet_has_one_map_for_all():
     torch.testing.assert_close(context, context[..., :1, :1].expand_as(context))
 
 
-@pytest.mark.parametrize("name", ["a2", "ema"])
-def test_factors_are_shares_and_give_the_dense_form(name):
-    block, x = make(name).double(), random_map(5, 7)
-    mask = torch.rand(2, 35) < 0.7
-    channel_share, source_share = block.factors(x, None, mask)
-    assert (source_share[~mask] == 0).all()
-    torch.testing.assert_close(source_share.sum(1), torch.ones(2, 5, dtype=torch.float64))
-    dense = channel_share @ source_share.mT  # (B, n, n)
-    torch.testing.assert_close(dense.sum(-1), torch.ones(2, 35, dtype=torch.float64))
-    expected = block.combine(x, dense @ block.values(x))
-    found = block(x, mask=mask.unflatten(1, (5, 7)))[
-        mask.unflatten(1, (5, 7))[:, None].expand_as(x)
-    ]
-    torch.testing.assert_close(found, expected[mask.unflatten(1, (5, 7))[:, None].expand_as(x)])
-    orders = block.coefficients(x)[0].argsort(-1)
-    assert (orders != orders[0]).any()
-
-
 def test_each_step_fits_emas_bases_better():
     """The likelihood of the features rises with every step, and ever less: a fixed point."""
     block, x = make("ema").double(), random_map(9, 9)

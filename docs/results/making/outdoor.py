@@ -26,5 +26,5 @@ def outdoor_maps(page: Page) -> str:
         table.append([label, f"{mean:.4f} ± {error:.4f}"])
     images = next(iter(rows.values()))["images"]
     link = f"[{FILE.rpartition('/')[2]}]({page.link(page.root / FILE)})"
-    note = f"{images} photographs; drops are those of the probability of a decision. Raw numbers {link}."
+    note = f"{images} photographs; drops are those of a decision's probability. Raw numbers {link}."
     return markdown_table(["measure", "mean ± standard error"], table, note)
