@@ -1,6 +1,7 @@
 """The command as a person uses it: a server, a browser, a photograph."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -103,6 +104,16 @@ def test_a_photograph_is_dropped_pinned_and_occluded(folder):
         kept = folder / "kept.html"
         kept.write_bytes(Path(download.value.path()).read_bytes())
         assert not page.problems
+        page.evaluate("location.hash += '&pins=3,3'")  # and a picture that does not come
+        busy = json.dumps({"error": "busy"})
+        page.route("**/view", lambda route: route.fulfill(status=503, body=busy))
+        page.reload()
+        page.wait_for_selector("#problem:not(:empty)")
+        page.locator("#opacity").fill("30")
+        page.problems[:] = [one for one in page.problems if "503" not in one]
+        page.unroute("**/view")
+        page.reload()
+        page.wait_for_selector("#pins > li")
         page.set_input_files("#file", folder / "bad.png")
         page.wait_for_selector("#problem:not(:empty)")
         assert "\n" not in page.locator("#problem").inner_text()

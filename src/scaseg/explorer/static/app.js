@@ -1,9 +1,8 @@
 // The page: what the pointer, the keys and the controls do.
 
 import {CHECKED, NUMBERS, USUAL, formatView, parseView} from "./address.js";
-import {encodeNpz} from "./arrays.js";
 import {DIVERGING_TABLE, HEAT_TABLE} from "./colors.js";
-import {pictureOf, svgOf} from "./keep.js";
+import {mapsOf, pictureOf, save, svgOf} from "./keep.js";
 import {COMMON, EVEN, Stage, element, pinColor, readModel} from "./stage.js";
 
 const $ = (id) => document.getElementById(id);
@@ -52,7 +51,8 @@ export async function startExplorer(available, {occlude = null} = {}) {
   $("clear").addEventListener("click", () => change({pins: [], cursor: null}));
   $("keep-png").addEventListener("click", async () => save("png", await pictureOf(stages)));
   $("keep-svg").addEventListener("click", () => save("svg", svgOf(stages)));
-  $("keep-npz").addEventListener("click", () => save("npz", mapsFile()));
+  $("keep-npz").addEventListener("click", () => save("npz",
+    mapsOf(stages, state.pins.length ? state.pins : [state.cursor || middle()], state.reversed)));
   window.addEventListener("hashchange", () => { readAddress(); showImage(); });
   drawImageList();
   await showImage();
@@ -147,7 +147,7 @@ function press(event, stage) {
   const step = (event.shiftKey ? 4 : 1);
   const moves = {ArrowLeft: [-width / columns, 0], ArrowRight: [width / columns, 0],
     ArrowUp: [0, -height / rows], ArrowDown: [0, height / rows]};
-  const from = state.cursor || {x: width / 2, y: height / 2};
+  const from = state.cursor || middle();
   if (event.key in moves) {
     const [x, y] = moves[event.key];
     const clip = (value, most) => Math.min(most - 1, Math.max(0, value));
@@ -172,6 +172,7 @@ function draw() {
     radio.checked = radio.value === state.mode;
   }
   $("doubt-text").textContent = percent(state.doubt / 100);
+  if (!stages.length) return; // its picture has not come
   for (const stage of stages) {
     const others = stages.map((one) => one.model).filter((model) => model !== stage.model);
     stage.drawLabels({
@@ -222,13 +223,18 @@ function named(model) {
   return element("b", "", `${model.name} (${model.context})`);
 }
 
+// The model that words are about: the first that has maps.
+function described() {
+  return stages.find((one) => one.model.factors) || stages[0];
+}
+
 function drawHere(shown) {
   if (!shown || !stages.length) {
     $("here").textContent = "Point at the picture.";
     $("sources").replaceChildren();
     return;
   }
-  const stage = stages.find((one) => one.model.factors) || stages[0];
+  const stage = described();
   const {label, confidence} = stage.pixelAt(shown);
   const {row, column} = stage.neuronAt(shown);
   const {classes} = stage.model;
@@ -264,7 +270,6 @@ function drawClasses() {
   $("classes").replaceChildren(...names.map((name) => {
     const {model} = stages.find((stage) => stage.model.classes.includes(name));
     const button = element("button");
-    button.type = "button";
     button.dataset.name = name;
     const swatch = element("span", "swatch");
     swatch.style.background = model.palette[model.classes.indexOf(name)];
@@ -280,7 +285,7 @@ function drawClasses() {
 function drawPinList() {
   $("no-pins").hidden = state.pins.length > 0;
   $("clear").hidden = !state.pins.length;
-  const stage = stages.find((one) => one.model.factors) || stages[0];
+  const stage = described();
   $("pins").replaceChildren(...state.pins.map((place, number) => {
     const line = element("li");
     const small = element("canvas");
@@ -295,7 +300,6 @@ function drawPinList() {
     text.append(element("b", "", `${number + 1}: ${stage.model.classes[label]}`),
       ` ${percent(confidence)}`, element("br"), from.join(", "));
     const remove = element("button", "remove", "×");
-    remove.type = "button";
     remove.setAttribute("aria-label", `remove pin ${number + 1}`);
     remove.addEventListener("click", () =>
       change({pins: state.pins.filter((_, other) => other !== number)}));
@@ -308,7 +312,6 @@ function drawImageList() {
   $("images").hidden = images.length < 2;
   $("images").replaceChildren(...images.map(({name, thumbnail}, number) => {
     const button = element("button");
-    button.type = "button";
     button.setAttribute("aria-pressed", String(number === state.image));
     const picture = element("img");
     picture.src = thumbnail;
@@ -383,39 +386,9 @@ function occlusionLines({before, after}, model) {
   return lines;
 }
 
-// The maps of all pins, or of the middle of the picture, of every model that has some.
-function mapsFile() {
-  const arrays = {};
-  const places = state.pins.length ? state.pins : [state.cursor || middle()];
-  for (const [number, {model}] of stages.entries()) {
-    if (!model.factors) continue;
-    const [rows, columns] = model.grid.map;
-    const maps = places.map((place) =>
-      stages[number].mapValues(place, {mode: "shares", reversed: state.reversed}).values);
-    const neurons = places.flatMap((place) => {
-      const {row, column} = stages[number].neuronAt(place);
-      return [row, column];
-    });
-    const all = new Float32Array(maps.length * rows * columns);
-    maps.forEach((map, index) => all.set(map, index * rows * columns));
-    const suffix = number ? `_${number + 1}` : "";
-    arrays[`maps${suffix}`] = {values: all, shape: [maps.length, rows, columns]};
-    arrays[`neurons${suffix}`] = {values: Int32Array.from(neurons), shape: [maps.length, 2]};
-  }
-  return new Blob([encodeNpz(arrays)], {type: "application/octet-stream"});
-}
-
 function middle() {
   const {width, height} = stages[0].picture;
   return {x: Math.floor(width / 2), y: Math.floor(height / 2)};
-}
-
-function save(kind, blob) {
-  const link = element("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = `${document.body.dataset.image.replace(/\.[^.]*$/, "")}.${kind}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 function percent(part) {

@@ -1,4 +1,6 @@
-// The view as a file: all stages side by side, as PNG and as SVG.
+// The view as a file: all stages side by side, as PNG and as SVG, and maps as numbers.
+
+import {encodeNpz} from "./arrays.js";
 
 const GAP = 12;
 const LINE = 28; // of the captions
@@ -93,4 +95,31 @@ export function svgOf(stages) {
     left += own + GAP;
   }
   return new Blob([...parts, "</svg>"], {type: "image/svg+xml"});
+}
+
+// The maps of some places, of every model that has some, as arrays of an .npz file.
+export function mapsOf(stages, places, reversed) {
+  const arrays = {};
+  for (const [number, stage] of stages.entries()) {
+    if (!stage.model.factors) continue;
+    const size = stage.model.grid.map[0] * stage.model.grid.map[1];
+    const maps = new Float32Array(places.length * size);
+    places.forEach((place, index) =>
+      maps.set(stage.mapValues(place, {mode: "shares", reversed}).values, index * size));
+    const neurons = places.map((place) => stage.neuronAt(place));
+    const suffix = number ? `_${number + 1}` : "";
+    arrays[`maps${suffix}`] = {values: maps, shape: [places.length, ...stage.model.grid.map]};
+    arrays[`neurons${suffix}`] = {shape: [places.length, 2],
+      values: Int32Array.from(neurons.flatMap(({row, column}) => [row, column]))};
+  }
+  return new Blob([encodeNpz(arrays)], {type: "application/octet-stream"});
+}
+
+// Give a file to the visitor, named after the picture.
+export function save(kind, blob) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = `${document.body.dataset.image.replace(/\.[^.]*$/, "")}.${kind}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

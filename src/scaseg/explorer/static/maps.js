@@ -9,8 +9,8 @@
 //   matrix    target_ij, the coefficients themselves
 //   cross     rounds of target (n, columns), what a neuron takes of its row, and source (n, rows),
 //             of its column; a_ij is what of j arrives at i after all of them
-// `weight` is (R), or (n, R): of each target its own. `norm` (n) holds the sum of every row: a share is a coefficient over it. Where rows may overflow
-// (dot, and additive with exp) it is the logarithm of the sum.
+// `weight` is (R), or (n, R): of each target its own. `norm` (n) holds the sum of every row: a share
+// is a coefficient over it. Where rows may overflow (dot, and additive with exp) it is its logarithm.
 
 const PHI = {
   identity: (z) => z,

@@ -201,6 +201,7 @@ function ring({x, y}, radius, color, text) {
 
 export function element(tag, className = "", text = "") {
   const made = document.createElement(tag);
+  if (tag === "button") made.type = "button"; // of no form
   if (className) made.className = className;
   if (text) made.textContent = text;
   return made;
