@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from scaseg.cli.parser import Parser, positive
-from scaseg.errors import UserError
+from scaseg.cli.parser import Parser, add_option, listed, positive
 from scaseg.io.paths import check_folder
 from scaseg.registry import HEADS
 from scaseg.system import PRECISIONS
@@ -25,36 +25,36 @@ def add_command(add: Callable[..., Parser]) -> None:
         "of the paper's network.",
         epilog="example: scaseg bench --what block --sizes 3136,8192 --channels 256 --out timings",
     )
-    option = parser.add_argument
+    option = partial(add_option, parser)
     about = "operator: the literal reference, dense, linear, attention, two 1x1 convolutions; "
     about += "block: sca with four activations, average, non-local blocks, sca's own 1x1 "
     about += "convolutions; contexts: all of `scaseg contexts`; step: VGG16 with none, "
     about += "average, sca (default: %(default)s)"
     kinds = ("operator", "block", "contexts", "step")
-    option("--what", choices=kinds, default="operator", metavar="KIND", help=about)
+    option("--what KIND", about, choices=kinds, default="operator")
     about = "numbers of neurons, or sides of the images of a step, separated by commas (default: "
     about += "1024,3136,8192; contexts 784,3136; step 448)"
-    option("--sizes", type=_sizes, metavar="N,N,...", help=about)
-    about = "images in a batch (default: %(default)s)"
-    option("--batch", type=positive, default=1, metavar="N", help=about)
+    sizes = listed(positive, "give whole numbers >= 1 separated by commas")
+    option("--sizes N,N,...", about, type=sizes)
+    option("--batch N", "images in a batch (default: %(default)s)", default=1)
     about = "channels of the features (default: %(default)s)"
-    option("--channels", type=positive, default=256, metavar="M", help=about)
+    option("--channels M", about, type=positive, default=256)
     about = "features that the literal reference concatenates, up to 1024 neurons (default: 64), "
     about += "or those of the block's predictor (default: as channels)"
-    option("--hidden", type=positive, metavar="K", help=about)
+    option("--hidden K", about, type=positive)
     about = f"head of the network of a step: {', '.join(HEADS)} (default: %(default)s)"
-    option("--head", choices=tuple(HEADS), default="fcn", metavar="NAME", help=about)
+    option("--head NAME", about, choices=tuple(HEADS), default="fcn")
     about = "precision of block, contexts and step (default: %(default)s)"
-    option("--precision", choices=tuple(PRECISIONS), default="32", help=about)
-    option("--compiled", action="store_true", help="also block and step by torch.compile")
+    option("--precision", about, choices=tuple(PRECISIONS), default="32")
+    option("--compiled", "also block and step by torch.compile")
     about = "timed runs of each, of which the median is shown (default: %(default)s)"
-    option("--repeats", type=positive, default=7, metavar="N", help=about)
+    option("--repeats N", about, default=7)
     about = "leave out of later sizes what took more seconds than this (default: %(default)s)"
-    option("--limit", type=float, default=10.0, metavar="SECONDS", help=about)
-    devices, about = ("auto", "cpu", "cuda"), "where to measure (default: %(default)s)"
-    option("--device", choices=devices, default="cpu", help=about)
-    option("--json", action="store_true", help="print JSON and nothing else")
-    option("--out", metavar="DIR", help="also write the table as CSV and Markdown, and a plot")
+    option("--limit SECONDS", about, type=float, default=10.0)
+    about = "where to measure (default: %(default)s)"
+    option("--device", about, choices=("auto", "cpu", "cuda"), default="cpu")
+    option("--json", "print JSON and nothing else")
+    option("--out DIR", "also write the table as CSV and Markdown, and a plot")
     parser.set_defaults(run=_bench)
 
 
@@ -78,10 +78,3 @@ def _bench(options: argparse.Namespace) -> None:
         as_json=options.json,
         out=None if options.out is None else Path(options.out),
     )
-
-
-def _sizes(text: str) -> list[int]:
-    try:
-        return [positive(part.strip()) for part in text.split(",")]
-    except UserError as error:
-        raise UserError("", repr(text), "give whole numbers >= 1 separated by commas") from error

@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.parser import Parser, add_option, whole
 from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run
 from scaseg.config.keys import COMPARED
 from scaseg.errors import UserError, WorkError
@@ -32,29 +33,29 @@ def add_command(add: Callable[..., Parser]) -> None:
         "average sca sca:pair_channels=4 dot --seeds 2 --folds 5 --jobs 2 --out runs/contexts",
     )
     add_settings(parser)
-    option = parser.add_argument
-    option("--out", metavar="DIR", required=True, help="where runs and tables go")
+    option = partial(add_option, parser)
+    option("--out DIR", "where runs and tables go", required=True)
     about = "contexts, the first is what the others are compared with; sca:pair_channels=4 gives "
     about += "one an option of its own (none average sca dot)"
-    default = ["none,average,sca,dot"]
-    option("--contexts", nargs="+", default=default, metavar="NAME", help=about)
-    option("--seeds", type=whole(1, 1000), default=3, metavar="N", help="runs of each (3)")
+    option("--contexts NAME", about, nargs="+", default=["none,average,sca,dot"])
+    option("--seeds N", "runs of each (3)", type=whole(1, 1000), default=3)
     about = "cross-validation: all listed images in N parts, each tested once (no folds)"
-    option("--folds", type=whole(2), metavar="N", help=about)
-    option("--split", metavar="NAME", help="what to evaluate on (test, else val, else held out)")
-    option("--quiet", action="store_true", help="the table alone")
-    option("--json", action="store_true", help="print JSON in place of the table")
-    option = parser.add_argument_group("the queue").add_argument
-    about = "trainings in parallel on one device, each in its own process (1)"
-    option("--jobs", type=positive, default=1, metavar="N", help=about)
+    option("--folds N", about, type=whole(2))
+    option("--split NAME", "what to evaluate on (test, else val, else held out)")
+    option("--quiet", "the table alone")
+    option("--json", "print JSON in place of the table")
+    option = partial(add_option, parser.add_argument_group("the queue"))
+    option(
+        "--jobs N", "trainings in parallel on one device, each in its own process (1)", default=1
+    )
     about = "start nothing that would not end within, and stop what runs then; the same command "
     about += "goes on (no limit)"
-    option("--time-limit", type=_seconds, metavar="SECONDS", help=about)
+    option("--time-limit SECONDS", about, type=_seconds)
     about = "of finished runs: the final models, training states too, or rows alone (models)"
-    option("--keep", choices=("models", "all", "nothing"), default="models", help=about)
+    option("--keep", about, choices=("models", "all", "nothing"), default="models")
     about = "several machines, which share the folder of --out, run this command at once, and "
     about += "divide the trainings; those of one that is gone are taken over after a minute"
-    option("--shared", action="store_true", help=about)
+    option("--shared", about)
     parser.set_defaults(run=_compare, reads_keys=COMPARED)
 
 

@@ -8,11 +8,12 @@ import shutil
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scaseg.cli.options import add_with_context
-from scaseg.cli.parser import Parser, whole
-from scaseg.errors import UserError, located
+from scaseg.cli.parser import Parser, add_option, listed, whole
+from scaseg.errors import located
 
 if TYPE_CHECKING:
     from scaseg.nn.description import ContextDescription
@@ -32,18 +33,19 @@ def add_command(add: Callable[..., Parser]) -> None:
         "where it comes from.",
         epilog="example: scaseg contexts --channels 256 --sides 32,64",
     )
-    option = parser.add_argument
+    option = partial(add_option, parser)
     about = "of the feature map (default: %(default)s, as VGG16 has)"
-    option("--channels", type=whole(1, 2048), default=512, metavar="M", help=about)
+    option("--channels M", about, type=whole(1, 2048), default=512)
     about = "sides of square maps to count at, separated by commas (default: %(default)s)"
-    option("--sides", type=_sides, default="14,28,56", metavar="N,N,...", help=about)
+    fits = f"give whole numbers from 1 to {MOST_SIDE} separated by commas"
+    sides = listed(whole(1, MOST_SIDE), fits)
+    option("--sides N,N,...", about, type=sides, default="14,28,56")
     about = "for contexts with a channel for each class (default: %(default)s)"
-    option("--classes", type=whole(1, 2**14), default=59, metavar="N", help=about)
+    option("--classes N", about, type=whole(1, 2**14), default=59)
     add_with_context(parser)
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    about = "print the costs as CSV and nothing else: a row for each context and size"
-    group.add_argument("--csv", action="store_true", help=about)
+    option = partial(add_option, parser.add_mutually_exclusive_group())
+    option("--json", "print JSON and nothing else")
+    option("--csv", "print the costs as CSV and nothing else: a row for each context and size")
     parser.set_defaults(run=_contexts)
 
 
@@ -82,11 +84,3 @@ def _lines(one: ContextDescription) -> list[str]:
         f"{'maps' if one.has_maps else 'no maps'}",
         f"from: {one.reference}",
     ]
-
-
-def _sides(text: str) -> list[int]:
-    try:
-        return [whole(1, MOST_SIDE)(part.strip()) for part in text.split(",")]
-    except UserError as error:
-        fits = f"give whole numbers from 1 to {MOST_SIDE} separated by commas"
-        raise UserError("", repr(text), fits) from error

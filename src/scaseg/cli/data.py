@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scaseg.cli import data_fix, data_look
@@ -21,7 +22,7 @@ from scaseg.cli.data_options import (
     read_dataset,
     read_labels,
 )
-from scaseg.cli.parser import Parser, format_command, positive
+from scaseg.cli.parser import Parser, add_option, format_command
 from scaseg.errors import UserError, WorkError, located
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
@@ -53,7 +54,7 @@ def _add_list(add: Callable[..., Parser]) -> None:
         description="Name the supported datasets, each with the files that it is expected to be.",
         epilog="example: scaseg data list",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_option(parser, "--json", "print JSON and nothing else")
     parser.set_defaults(run=_list)
 
 
@@ -67,12 +68,12 @@ def _add_check(add: Callable[..., Parser]) -> None:
         epilog="example: scaseg data check masks --label-map '{255: 1}'",
     )
     add_dataset(parser)
-    option = parser.add_argument
+    option = partial(add_option, parser)
     about = "the recipe that you will train with, whose class weights are shown (own_folder)"
-    option("--recipe", metavar="RECIPE", help=about)
-    option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
-    option("--json", action="store_true", help="print JSON and nothing else")
-    option("--quiet", action="store_true", help="print problems and nothing else, no progress")
+    option("--recipe RECIPE", about)
+    option("--workers N", "files read at once (number of cores)")
+    option("--json", "print JSON and nothing else")
+    option("--quiet", "print problems and nothing else, no progress")
     parser.set_defaults(run=_check)
 
 
@@ -85,19 +86,15 @@ def _add_prepare(add: Callable[..., Parser]) -> None:
         epilog="example: scaseg data prepare auto downloads/VOC2012 data/voc; generated "
         "scenes need no source: scaseg data prepare context_scenes_global data/scenes",
     )
-    option = parser.add_argument
-    option("name", metavar="FORMAT", help="as `scaseg data list` names it; auto: it is recognized")
-    option(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="FOLDER",
-        help="SRC DST: the folder of the dataset, and the one to write; DST alone for generated "
-        "scenes",
-    )
-    option("--workers", type=positive, default=4, metavar="N", help="files written at once (4)")
-    option("--shards", type=positive, metavar="N", help="write tar files of N pairs each instead")
-    option("--quiet", action="store_true", help="print nothing, no progress")
+    about = "as `scaseg data list` names it; auto: it is recognized"
+    parser.add_argument("name", metavar="FORMAT", help=about)
+    about = "SRC DST: the folder of the dataset, and the one to write; DST alone for generated "
+    about += "scenes"
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help=about)
+    option = partial(add_option, parser)
+    option("--workers N", "files written at once (4)", default=4)
+    option("--shards N", "write tar files of N pairs each instead")
+    option("--quiet", "print nothing, no progress")
     add_labels(parser)
     parser.set_defaults(run=_prepare, reads_keys=tuple(KEYS.values())[1:])
 
@@ -157,6 +154,7 @@ def _prepare(options: argparse.Namespace) -> None:
     from scaseg.data.datasets.recognition import require_one
     from scaseg.data.prepare import IncompleteError, open_splits, prepare
     from scaseg.data.shard_writer import write_shards
+    from scaseg.data.validation.report import by_kind
     from scaseg.progress import progress_bar
 
     if options.name not in (AUTO, *DATASETS):
@@ -196,10 +194,7 @@ def _prepare(options: argparse.Namespace) -> None:
                 **settings,
             )
     except IncompleteError as error:
-        kinds: dict[tuple[str, str], list[UserError]] = {}
-        for problem in error.problems:
-            kinds.setdefault((problem.problem, problem.remedy), []).append(problem)
-        for alike in kinds.values():
+        for alike in by_kind(error.problems):
             rest = len(alike) - SHOWN
             more = [f"and {rest} more like these"] if rest > 0 else []
             print_text("\n".join([*map(str, alike[:SHOWN]), *more]))

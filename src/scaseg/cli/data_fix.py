@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
 
@@ -32,26 +33,19 @@ def add_command(add: Callable[..., Parser]) -> None:
         "--ignore void",
     )
     add_dataset(parser)
-    option = parser.add_argument
-    option("destination", type=Path, metavar="DST", help="the folder to write, new or empty")
+    about = "the folder to write, new or empty"
+    parser.add_argument("destination", type=Path, metavar="DST", help=about)
+    option = partial(add_option, parser)
     for name, about in REPAIRS.items():
-        option(f"--{name.replace('_', '-')}", action="store_true", help=about)
-    option(
-        "--turn-all-labels",
-        action="store_true",
-        help="turn them also where EXIF changes no size (upside down, or square), so that none can "
-        "tell but a person: `scaseg data look` shows them",
-    )
-    option(
-        "--merge",
-        action="append",
-        default=[],
-        metavar="NEW=A,B",
-        help="make one class of several; may be given more than once",
-    )
-    option("--ignore", metavar="A,B", help="classes that become unlabelled")
-    option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
-    option("--quiet", action="store_true", help="print nothing, no progress")
+        option(f"--{name.replace('_', '-')}", about)
+    about = "turn them also where EXIF changes no size (upside down, or square), so that none can "
+    about += "tell but a person: `scaseg data look` shows them"
+    option("--turn-all-labels", about)
+    about = "make one class of several; may be given more than once"
+    option("--merge NEW=A,B", about, action="append", default=[])
+    option("--ignore A,B", "classes that become unlabelled")
+    option("--workers N", "files read at once (number of cores)")
+    option("--quiet", "print nothing, no progress")
     parser.set_defaults(run=_fix)
 
 

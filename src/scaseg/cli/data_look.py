@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
-from scaseg.cli.parser import Parser, positive
-from scaseg.errors import located
-from scaseg.io.ownership import check_replaceable
-from scaseg.io.paths import check_file
+from scaseg.cli.parser import Parser, add_option
+from scaseg.io.ownership import check_result
 
 
 def add_command(add: Callable[..., Parser]) -> None:
@@ -24,12 +23,12 @@ def add_command(add: Callable[..., Parser]) -> None:
         epilog="example: scaseg data look photos --out photos.html",
     )
     add_dataset(parser)
-    option = parser.add_argument
-    option("--out", type=Path, default=Path("data.html"), metavar="FILE", help="(%(default)s)")
-    option("--overwrite", action="store_true", help="replace a page that is there")
-    option("--per-class", type=positive, default=6, metavar="N", help="photographs a class (6)")
-    option("--workers", type=positive, metavar="N", help="files read at once (number of cores)")
-    option("--quiet", action="store_true", help="print nothing, no progress")
+    option = partial(add_option, parser)
+    option("--out FILE", "(%(default)s)", type=Path, default=Path("data.html"))
+    option("--overwrite", "replace a page that is there")
+    option("--per-class N", "photographs a class (6)", default=6)
+    option("--workers N", "files read at once (number of cores)")
+    option("--quiet", "print nothing, no progress")
     parser.set_defaults(run=_look)
 
 
@@ -41,9 +40,7 @@ def _look(options: argparse.Namespace) -> None:
     from scaseg.progress import progress_bar
 
     out: Path = options.out
-    check_file("--out", out, overwrite=options.overwrite)
-    with located("--out"):
-        check_replaceable(out)
+    check_result("--out", out, overwrite=options.overwrite)
     dataset, settings = read_dataset(options)
     with progress_bar("reading", shown=not options.quiet) as progress:
         reading = read_data(

@@ -6,11 +6,12 @@ import argparse
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scaseg.cli.options import add_max_pixels
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
@@ -40,37 +41,28 @@ def format_options(options: argparse.Namespace) -> dict[str, str]:
 
 def add_dataset(parser: Parser) -> None:
     """DIR, --name, and how labels are read."""
-    option = parser.add_argument
-    option("folder", type=Path, metavar="DIR", help="the folder of the dataset")
-    option(
-        "--name", metavar="NAME", help="which dataset it is, see `scaseg data list` (as recognized)"
-    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of the dataset")
+    about = "which dataset it is, see `scaseg data list` (as recognized)"
+    add_option(parser, "--name NAME", about)
     add_labels(parser)
     parser.set_defaults(reads_keys=tuple(KEYS.values()))  # as the report's advice names them
 
 
 def add_labels(parser: Parser) -> None:
     """--label-map, --reduce-zero-label, --ignore-index, --classes, --max-pixels, of formats."""
-    option = parser.add_argument
-    option(
-        "--label-map",
-        metavar="MAP",
-        help="values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
-        "calls it --data.label_map, and so with the other options)",
-    )
-    option(
-        "--reduce-zero-label",
-        action="store_const",
-        const="true",
-        help="0 is unlabelled, and every other class one less",
-    )
-    option("--ignore-index", metavar="N", help="the value of unlabelled pixels on disk (255)")
-    option("--bands", metavar="N", help="bands of an image, TIFF or .npy (photographs: RGB)")
-    option("--classes", type=_names, metavar="A,B,...", help="class names, if no file has them")
+    option = partial(add_option, parser)
+    about = "values renamed on reading, in YAML or JSON: '{255: 1}' for binary masks (train "
+    about += "calls it --data.label_map, and so with the other options)"
+    option("--label-map MAP", about)
+    about = "0 is unlabelled, and every other class one less"
+    option("--reduce-zero-label", about, action="store_const", const="true")
+    option("--ignore-index N", "the value of unlabelled pixels on disk (255)", type=str)
+    option("--bands N", "bands of an image, TIFF or .npy (photographs: RGB)", type=str)
+    option("--classes A,B,...", "class names, if no file has them", type=_names)
     add_max_pixels(parser)
     group = parser.add_argument_group("options of some formats")
     for name, (metavar, about) in FORMAT_OPTIONS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+        add_option(group, f"--{name.replace('_', '-')} {metavar}", about)
 
 
 def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

@@ -8,9 +8,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.parser import Parser, add_option
 from scaseg.io.paths import check_folder
 
 
@@ -24,11 +25,12 @@ def add_command(add: Callable[..., Parser]) -> None:
         "weights, no GPU, and about three minutes on two cores.",
         epilog="example: scaseg demo --out demo",
     )
-    parser.add_argument("--out", metavar="DIR", default="demo", help="where all goes (demo)")
-    parser.add_argument("--epochs", type=positive, metavar="N", help="fewer are quicker (10)")
-    parser.add_argument("--images", type=positive, metavar="N", help="training scenes (1200)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo")
-    parser.add_argument("--quiet", action="store_true", help="the table alone")
+    option = partial(add_option, parser)
+    option("--out DIR", "where all goes (demo)", default="demo")
+    option("--epochs N", "fewer are quicker (10)")
+    option("--images N", "training scenes (1200)")
+    option("--overwrite", "replace an earlier demo")
+    option("--quiet", "the table alone")
     parser.set_defaults(run=_demo)
 
 

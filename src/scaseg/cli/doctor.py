@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import WorkError, one_line
 from scaseg.io.paths import user_cache
 from scaseg.system import available_memory, in_words, usable_cores
@@ -29,7 +29,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         "command needs is missing, too old or broken.",
         epilog="example: scaseg doctor; the first thing to add to a report of a problem",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_option(parser, "--json", "print JSON and nothing else")
     parser.set_defaults(run=_doctor)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 
 from scaseg.cli.options import (
     MACHINE_KEYS,
@@ -15,7 +16,7 @@ from scaseg.cli.options import (
     find,
     read_tta,
 )
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option, listed
 from scaseg.cli.settings import read_overrides
 from scaseg.config.keys import EVALUATED
 from scaseg.errors import UserError
@@ -36,18 +37,19 @@ def add_command(add: Callable[..., Parser]) -> None:
         "without --model the built-in one is evaluated, on --data with its classes",
     )
     add_model(parser)
-    parser.add_argument("--data", metavar="DIR", help="the data (those of the training run)")
-    parser.add_argument(
-        "--split", metavar="NAME", help="train, val, test or all (test, else val, else held out)"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--out", metavar="DIR", help="also write tables, JSON and pictures there")
+    option = partial(add_option, parser)
+    option("--data DIR", "the data (those of the training run)")
+    option("--split NAME", "train, val, test or all (test, else val, else held out)")
+    option("--json", "print JSON and nothing else")
+    option("--out DIR", "also write tables, JSON and pictures there")
     add_max_pixels(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    option("--quiet", "no progress bar")
     group = parser.add_argument_group("test-time augmentation: the mean over scales and flips")
-    group.add_argument("--scales", type=_scales, metavar="X,X,...", help="such as 0.75,1,1.25 (1)")
-    group.add_argument("--flip", action="store_true", help="flipped too")
-    group.add_argument("--tta", action="store_true", help="the same as --scales 0.75,1,1.25 --flip")
+    option = partial(add_option, group)
+    scales = listed(float, "give numbers separated by commas, such as 0.75,1,1.25")
+    option("--scales X,X,...", "such as 0.75,1,1.25 (1)", type=scales)
+    option("--flip", "flipped too")
+    option("--tta", "the same as --scales 0.75,1,1.25 --flip")
     add_windows(group)
     add_machine(parser)
     parser.set_defaults(run=_evaluate, reads_keys=EVALUATED)
@@ -76,11 +78,3 @@ def _evaluate(options: argparse.Namespace) -> None:
     )
     if is_rank_zero():
         print(json.dumps(result.to_dict(), ensure_ascii=False) if options.json else result.table())
-
-
-def _scales(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        fits = "give numbers separated by commas, such as 0.75,1,1.25"
-        raise UserError("", repr(text), fits) from None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.options import add_max_pixels, add_model, find, load, print_notes
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.options import add_device, add_max_pixels, add_model, find, load, print_notes
+from scaseg.cli.parser import Parser, add_option, positive
 from scaseg.errors import UserError, as_options, located
 from scaseg.io.model_folder import model_notes
-from scaseg.io.ownership import check_replaceable
-from scaseg.io.paths import check_file
-from scaseg.system import DEVICES
+from scaseg.io.ownership import check_result
 
 if TYPE_CHECKING:
     from scaseg.data.datasets.base import SegmentationDataset
@@ -43,28 +42,25 @@ def add_command(add: Callable[..., Parser]) -> None:
     )
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="an image")
     add_model(parser)
-    flag: dict[str, Any] = {"action": "store_true"}
-    out = "the figure to write (.png .pdf .svg), or its numbers (.npz)"
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help=out)
-    parser.add_argument("--format", choices=FORMATS, help="of the file (by its suffix)")
-    parser.add_argument("--overwrite", **flag, help="replace a file that is there")
-    which = parser.add_argument_group("which neurons")
-    point = "a pixel; as many as you like"
-    which.add_argument("--point", action="append", type=_point, metavar="X,Y", help=point)
-    grid = "R rows of C points, evenly spread, such as 3x4"
-    which.add_argument("--grid", type=_grid, metavar="RxC", help=grid)
-    which.add_argument("--classes", **flag, help="the mean over the neurons of each class")
-    two = parser.add_argument_group("two models")
+    option = partial(add_option, parser)
+    about = "the figure to write (.png .pdf .svg), or its numbers (.npz)"
+    option("--out FILE", about, required=True, type=Path)
+    option("--format", "of the file (by its suffix)", choices=FORMATS)
+    option("--overwrite", "replace a file that is there")
+    option = partial(add_option, parser.add_argument_group("which neurons"))
+    option("--point X,Y", "a pixel; as many as you like", action="append", type=_point)
+    option("--grid RxC", "R rows of C points, evenly spread, such as 3x4", type=_grid)
+    option("--classes", "the mean over the neurons of each class")
+    option = partial(add_option, group := parser.add_argument_group("two models"))
     models: dict[str, Any] = {"nargs": 2, "metavar": ("MODEL_A", "MODEL_B")}
-    two.add_argument("--compare", **models, help="where only B is right, and where only A is")
-    two.add_argument("--label", metavar="FILE", help="the label map of IMAGE")
-    data = "search a dataset instead of IMAGE (default: the one B was trained on)"
-    two.add_argument("--data", metavar="DIR", help=data)
-    two.add_argument("--split", metavar="NAME", help="train, val, test or all (test, else val)")
-    two.add_argument("--top", type=positive, metavar="N", help="images of each kind (3)")
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
+    group.add_argument("--compare", **models, help="where only B is right, and where only A is")
+    option("--label FILE", "the label map of IMAGE")
+    option("--data DIR", "search a dataset instead of IMAGE (default: the one B was trained on)")
+    option("--split NAME", "train, val, test or all (test, else val)")
+    option("--top N", "images of each kind (3)")
+    add_device(parser)
     add_max_pixels(parser)
-    parser.add_argument("--quiet", **flag, help="no progress bar, no summary")
+    add_option(parser, "--quiet", "no progress bar, no summary")
     parser.set_defaults(run=_explain)
 
 
@@ -153,9 +149,7 @@ def _check_out(options: argparse.Namespace) -> str:
     kind: str = options.format or suffix
     if kind == "npz" and options.compare:
         raise UserError("--format", "npz, but --compare draws a page", "give png, pdf or svg")
-    check_file("--out", out, overwrite=options.overwrite)
-    with located("--out"):
-        check_replaceable(out)
+    check_result("--out", out, overwrite=options.overwrite)
     return kind
 
 

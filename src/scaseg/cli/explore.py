@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaseg.cli.options import add_max_pixels, add_with_context
-from scaseg.cli.parser import Parser
+from scaseg.cli.options import add_device, add_max_pixels, add_with_context
+from scaseg.cli.parser import Parser, add_option
 from scaseg.cli.serve import (
     HOST,
     PORT,
@@ -18,11 +19,9 @@ from scaseg.cli.serve import (
     prepare_server,
     token_of,
 )
-from scaseg.errors import UserError, located
-from scaseg.io.ownership import check_replaceable
-from scaseg.io.paths import check_file
+from scaseg.errors import UserError
+from scaseg.io.ownership import check_result
 from scaseg.progress import progress_bar
-from scaseg.system import DEVICES
 
 if TYPE_CHECKING:
     from scaseg.models.segmenter import Segmenter
@@ -46,14 +45,14 @@ def add_command(add: Callable[..., Parser]) -> None:
     add_models(parser)
     add_with_context(parser)
     add_max_pixels(parser)
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
-    parser.add_argument("--quiet", action="store_true", help="print the address alone, no progress")
+    add_device(parser)
+    add_option(parser, "--quiet", "print the address alone, no progress")
     group = parser.add_argument_group("the server")
     add_server(group)
-    group.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
-    group = parser.add_argument_group("a page without a server")
-    group.add_argument("--export", type=Path, metavar="FILE", help="the page to write")
-    group.add_argument("--overwrite", action="store_true", help="replace a page that is there")
+    add_option(group, "--no-browser", "print the address, open nothing")
+    option = partial(add_option, parser.add_argument_group("a page without a server"))
+    option("--export FILE", "the page to write", type=Path)
+    option("--overwrite", "replace a page that is there")
     parser.set_defaults(run=_explore)
 
 
@@ -67,9 +66,7 @@ def _explore(options: argparse.Namespace) -> None:
     if options.export is None and options.overwrite:
         raise UserError("--overwrite", "came without --export", "leave it out")
     if options.export is not None:
-        check_file("--export", options.export, overwrite=options.overwrite)
-        with located("--export"):
-            check_replaceable(options.export)
+        check_result("--export", options.export, overwrite=options.overwrite)
     if options.export is not None and not options.images:
         raise UserError("IMAGES", "none", "give the pictures of the page")
     models = load_models(options)

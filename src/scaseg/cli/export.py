@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from scaseg.cli.options import add_model, find, load, print_notes
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import model_notes
-from scaseg.io.ownership import check_replaceable
-from scaseg.io.paths import check_file
+from scaseg.io.ownership import check_result
 from scaseg.system import in_words
 
 FORMATS = ("onnx", "torch-export")
@@ -32,26 +31,24 @@ def add_command(add: Callable[..., Parser]) -> None:
         "takes photographs as they are and gives label maps, as scaseg predict does",
     )
     add_model(parser)
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="what to write")
-    kind = "what torch.onnx writes, or torch.export.save (%(default)s)"
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help=kind)
-    flag: dict[str, Any] = {"action": "store_true"}
-    labels = (
+    option = partial(add_option, parser)
+    option("--out FILE", "what to write", required=True, type=Path)
+    about = "what torch.onnx writes, or torch.export.save (%(default)s)"
+    option("--format", about, choices=FORMATS, default="onnx")
+    about = (
         "fold resizing, normalization and argmax in: images (batch, height, width, C) uint8 in, "
-        "labels (batch, height, width) out"
     )
-    parser.add_argument("--labels", **flag, help=labels)
-    parser.add_argument("--overwrite", **flag, help="replace a file that is there")
-    parser.add_argument("--quiet", **flag, help="no summary")
+    about += "labels (batch, height, width) out"
+    option("--labels", about)
+    option("--overwrite", "replace a file that is there")
+    option("--quiet", "no summary")
     parser.set_defaults(run=_export)
 
 
 def _export(options: argparse.Namespace) -> None:
     if options.labels and options.format != "onnx":
         raise UserError("--labels", f"not with {options.format}", "it goes with --format onnx")
-    check_file("--out", options.out, overwrite=options.overwrite)
-    with located("--out"):
-        check_replaceable(options.out)
+    check_result("--out", options.out, overwrite=options.overwrite)
     folder = find("--model", options.model)  # before torch is imported
 
     from scaseg.export.check import TOLERANCE

@@ -6,10 +6,11 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.parser import Parser, positive
+from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import UserError, as_options, located
 from scaseg.io.model_folder import USUAL, find_model
 from scaseg.registry import CONTEXTS
@@ -31,34 +32,28 @@ MACHINE_KEYS = {
 
 def add_machine(parser: Parser) -> None:
     """--device, --devices, --precision, --workers; the defaults are the recipe's."""
-    group = parser.add_argument_group("machine")
-    group.add_argument("--device", choices=DEVICES, help="what to compute on (auto)")
-    group.add_argument(
-        "--devices", type=positive, metavar="N", help="processes, one on each device (1)"
-    )
-    group.add_argument("--precision", choices=(*PRECISIONS, "auto"), help="of activations")
-    group.add_argument("--workers", metavar="N", help="loader processes (by the number of cores)")
+    option = partial(add_option, parser.add_argument_group("machine"))
+    option("--device", "what to compute on (auto)", choices=DEVICES)
+    option("--devices N", "processes, one on each device (1)")
+    option("--precision", "of activations", choices=(*PRECISIONS, "auto"))
+    option("--workers N", "loader processes (by the number of cores)", type=str)
 
 
-def add_max_pixels(parser: argparse._ActionsContainer) -> None:
+def add_device(to: argparse._ActionsContainer) -> None:
+    """--device, of commands that read no recipe."""
+    add_option(to, "--device", "(%(default)s)", choices=DEVICES, default="auto")
+
+
+def add_max_pixels(to: argparse._ActionsContainer) -> None:
     """--max-pixels; the default is scaseg.data.decode.files.MAX_PIXELS."""
-    parser.add_argument(
-        "--max-pixels",
-        type=positive,
-        metavar="N",
-        help="larger images are refused before they are decoded (250 million)",
-    )
+    about = "larger images are refused before they are decoded (250 million)"
+    add_option(to, "--max-pixels N", about)
 
 
-def add_with_context(parser: argparse._ActionsContainer) -> None:
+def add_with_context(to: argparse._ActionsContainer) -> None:
     """--with-context, which `let_in_contexts` obeys."""
-    parser.add_argument(
-        "--with-context",
-        action="append",
-        default=[],
-        metavar="MODULE:CLASS",
-        help="let in a context of your own, which a model or a run folder names; this imports it",
-    )
+    about = "let in a context of your own, which a model or a run folder names; this imports it"
+    add_option(to, "--with-context MODULE:CLASS", about, action="append", default=[])
 
 
 def let_in_contexts(options: argparse.Namespace) -> None:
@@ -81,45 +76,26 @@ def let_in_contexts(options: argparse.Namespace) -> None:
             add_context(path)
 
 
-def add_model(parser: argparse._ActionsContainer) -> None:
+def add_model(to: argparse._ActionsContainer) -> None:
     """--model, for commands that need no model of the user's own."""
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help=f"a run folder, one by save_pretrained, hf:USER/MODEL of the Hugging Face hub, or "
-        f"{USUAL}: built in, and the default",
-    )
-    add_with_context(parser)
+    about = "a run folder, one by save_pretrained, hf:USER/MODEL of the Hugging Face hub, or "
+    add_option(to, "--model MODEL", f"{about}{USUAL}: built in, and the default")
+    add_with_context(to)
 
 
 def add_windows(group: argparse._ArgumentGroup) -> None:
-    """--window, --overlap, --context-scope."""
-    group.add_argument(
-        "--window",
-        type=positive,
-        metavar="N",
-        help="in sliding windows of N x N pixels: any size in bounded memory; 512 is usual",
-    )
-    group.add_argument(
-        "--overlap",
-        type=int,
-        metavar="N",
-        help="pixels shared by windows (64, or half a window); more where windows show",
-    )
-    group.add_argument(
-        "--context-scope",
-        choices=("window", "image"),
-        default="window",
-        help="with --window: context from each window alone, or, in a second pass, from all of "
-        "the image (%(default)s)",
-    )
-    about = "refine labels by a dense CRF over the pixels' places and colors, at full size"
-    group.add_argument("--crf", action="store_true", help=about)
-    group.add_argument(
-        "--crf-settings",
-        metavar="NAME=X,...",
-        help="--crf with some of steps=5, near=3, near_weight=1, far=80, color=13, weight=3",
-    )
+    """--window, --overlap, --context-scope, --crf."""
+    option = partial(add_option, group)
+    about = "in sliding windows of N x N pixels: any size in bounded memory; 512 is usual"
+    option("--window N", about)
+    about = "pixels shared by windows (64, or half a window); more where windows show"
+    option("--overlap N", about, type=int)
+    about = "with --window: context from each window alone, or, in a second pass, from all of "
+    about += "the image (%(default)s)"
+    option("--context-scope", about, choices=("window", "image"), default="window")
+    option("--crf", "refine labels by a dense CRF over the pixels' places and colors, at full size")
+    about = "--crf with some of steps=5, near=3, near_weight=1, far=80, color=13, weight=3"
+    option("--crf-settings NAME=X,...", about)
 
 
 def read_crf(options: argparse.Namespace) -> DenseCrf | None:
@@ -140,7 +116,7 @@ def read_tta(options: argparse.Namespace) -> TestTimeAugmentation:
 
     if options.tta and options.scales is not None:
         raise UserError("--scales", "--tta has its own", "give one of the two")
-    scales = SCALES if options.tta else options.scales or (1.0,)
+    scales = SCALES if options.tta else tuple(options.scales or (1.0,))
     windows = (options.window, options.overlap, options.context_scope)
     with as_options():
         return TestTimeAugmentation(

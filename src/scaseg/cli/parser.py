@@ -8,10 +8,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from scaseg.errors import UserError, located, nearest
 
+Item = TypeVar("Item")
 _FITS = {int: "a whole number", float: "a number"}
 _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")  # quoted spaces do not end a word
 
@@ -149,6 +150,30 @@ def format_command(command: str, width: int) -> str:
         else:
             lines[-1] += f" {piece}"
     return "\n".join(lines)
+
+
+def add_option(to: argparse._ActionsContainer, spec: str, about: str, **more: Any) -> None:
+    """Add an option: "--name VALUE", or a switch "--name"; N is a whole number from 1 on."""
+    name, _, metavar = spec.partition(" ")
+    if metavar:
+        more["metavar"] = metavar
+    if metavar == "N":
+        more.setdefault("type", positive)
+    if not metavar and "choices" not in more:
+        more.setdefault("action", "store_true")
+    to.add_argument(name, help=about, **more)
+
+
+def listed(read: Callable[[str], Item], fits: str) -> Callable[[str], list[Item]]:
+    """Return a function that reads values separated by commas; fits: what to give."""
+
+    def read_all(text: str) -> list[Item]:
+        try:
+            return [read(part.strip()) for part in text.split(",")]
+        except ValueError:
+            raise UserError("", repr(text), fits) from None
+
+    return read_all
 
 
 def whole(least: int, most: int | None = None) -> Callable[[str], int]:

@@ -6,14 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from scaseg.cli.options import add_max_pixels, add_model, add_windows, read_crf
-from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.options import add_device, add_max_pixels, add_model, add_windows, read_crf
+from scaseg.cli.parser import Parser, add_option, positive, whole
 from scaseg.errors import UserError, one_line
 from scaseg.progress import progress_bar
-from scaseg.system import DEVICES, PRECISIONS
+from scaseg.system import PRECISIONS
 
 FORMATS = ("png", "parquet", "webdataset")  # as in inference/parts.py, whose import takes a second
 
@@ -31,73 +31,45 @@ def add_command(add: Callable[..., Parser]) -> None:
         "simplest case scaseg predict photo.jpg, by the built-in model, into predictions/; after "
         "an interruption add --skip-existing",
     )
-    parser.add_argument(
-        "images",
-        nargs="+",
-        metavar="IMAGES",
-        help="images, folders of them (with all below; of a dataset its images/ alone), patterns "
-        "such as 'a/*/*.jpg', lists (.txt, one a line), Parquet or tar files of images, addresses "
-        "such as s3://bucket/folder",
-    )
+    about = "images, folders of them (with all below; of a dataset its images/ alone), patterns "
+    about += "such as 'a/*/*.jpg', lists (.txt, one a line), Parquet or tar files of images, "
+    about += "addresses such as s3://bucket/folder"
+    parser.add_argument("images", nargs="+", metavar="IMAGES", help=about)
     add_model(parser)
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=Path("predictions"),
-        help="where results go (%(default)s)",
+    out = Path("predictions")
+    add_option(parser, "--out DIR", "where results go (%(default)s)", type=Path, default=out)
+    about = "pixels that are less sure, from 0 to 1, get the label 255: no class"
+    add_option(parser, "--min-confidence P", about, type=float)
+    option = partial(add_option, parser.add_argument_group("what is written beside the label map"))
+    option("--overlay", "NAME.overlay.jpg: the classes over the image, with a legend")
+    option(
+        "--scores", "NAME.npz: scores (H, W, classes), probabilities in float16, and the classes"
     )
-    flag: dict[str, Any] = {"action": "store_true"}
-    group = parser.add_argument_group("what is written beside the label map")
-    overlay = "NAME.overlay.jpg: the classes over the image, with a legend"
-    group.add_argument("--overlay", **flag, help=overlay)
-    scores = "NAME.npz: scores (H, W, classes), probabilities in float16, and the classes"
-    group.add_argument("--scores", **flag, help=scores)
-    confidence = "NAME.confidence.png: how sure each pixel is, in gray; 255 is certain"
-    group.add_argument("--confidence", **flag, help=confidence)
-    group.add_argument("--json", **flag, help="NAME.json: the share of the area of each class")
-    parser.add_argument(
-        "--min-confidence",
-        type=float,
-        metavar="P",
-        help="pixels that are less sure, from 0 to 1, get the label 255: no class",
-    )
-    parts = "png: a file an image; parquet, webdataset: the same files packed (%(default)s)"
-    group.add_argument("--format", dest="file_format", choices=FORMATS, default="png", help=parts)
-    per_part = "images of a Parquet or tar file (%(default)s)"
-    group.add_argument("--per-part", type=positive, metavar="N", default=1000, help=per_part)
+    option("--confidence", "NAME.confidence.png: how sure each pixel is, in gray; 255 is certain")
+    option("--json", "NAME.json: the share of the area of each class")
+    about = "png: a file an image; parquet, webdataset: the same files packed (%(default)s)"
+    option("--format", about, dest="file_format", choices=FORMATS, default="png")
+    option("--per-part N", "images of a Parquet or tar file (%(default)s)", default=1000)
     group = parser.add_argument_group("test-time augmentation, sliding windows, a CRF")
-    group.add_argument("--tta", **flag, help="at scales 0.75, 1, 1.25 and flipped, averaged")
+    add_option(group, "--tta", "at scales 0.75, 1, 1.25 and flipped, averaged")
     add_windows(group)
-    group = parser.add_argument_group("many files")
-    skip = "do what is not done yet; results of another model are refused, not mixed in"
-    group.add_argument("--skip-existing", **flag, help=skip)
-    group.add_argument("--overwrite", **flag, help="replace results that are there")
-    skip = "name and count what cannot be read, do the rest"
-    group.add_argument("--skip-bad", **flag, help=skip)
+    option = partial(add_option, group := parser.add_argument_group("many files"))
+    about = "do what is not done yet; results of another model are refused, not mixed in"
+    option("--skip-existing", about)
+    option("--overwrite", "replace results that are there")
+    option("--skip-bad", "name and count what cannot be read, do the rest")
     add_max_pixels(group)
-    group.add_argument(
-        "--shard",
-        type=_shard,
-        metavar="I/N",
-        help="the I-th of N shares: machines divide the work without talking to each other",
-    )
-    engine = "ray: all machines of a Ray cluster (RAY_ADDRESS; extra ray) (%(default)s)"
-    group.add_argument("--engine", choices=("local", "ray"), default="local", help=engine)
-    group.add_argument("--quiet", **flag, help="no progress bar, no summary")
-    group = parser.add_argument_group("machine")
-    group.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
-    precision = "of activations (%(default)s)"
-    group.add_argument("--precision", choices=PRECISIONS, default="32", help=precision)
-    group.add_argument(
-        "--batch-size",
-        type=positive,
-        metavar="N",
-        help="images of similar size at once (1 on a CPU, 32 on a GPU), or windows (1, 8)",
-    )
-    group.add_argument(
-        "--workers", type=positive, metavar="N", help="threads that read images (4 at most)"
-    )
+    about = "the I-th of N shares: machines divide the work without talking to each other"
+    option("--shard I/N", about, type=_shard)
+    about = "ray: all machines of a Ray cluster (RAY_ADDRESS; extra ray) (%(default)s)"
+    option("--engine", about, choices=("local", "ray"), default="local")
+    option("--quiet", "no progress bar, no summary")
+    option = partial(add_option, group := parser.add_argument_group("machine"))
+    add_device(group)
+    option("--precision", "of activations (%(default)s)", choices=PRECISIONS, default="32")
+    about = "images of similar size at once (1 on a CPU, 32 on a GPU), or windows (1, 8)"
+    option("--batch-size N", about)
+    option("--workers N", "threads that read images (4 at most)")
     parser.set_defaults(run=_predict)
 
 

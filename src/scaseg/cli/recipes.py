@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import UserError
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import not_writable
@@ -25,7 +25,7 @@ def add_command(add: Callable[..., Parser]) -> None:
         epilog="example: scaseg recipes own_folder --copy mine.yaml; then scaseg train mine.yaml",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe to print or copy")
-    parser.add_argument("--copy", metavar="FILE", type=Path, help="write it there, a new file")
+    add_option(parser, "--copy FILE", "write it there, a new file", type=Path)
     parser.set_defaults(run=_recipes)
 
 

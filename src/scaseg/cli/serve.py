@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaseg.cli.options import add_with_context, find, load
-from scaseg.cli.parser import Parser, positive, whole
+from scaseg.cli.options import add_device, add_with_context, find, load
+from scaseg.cli.parser import Parser, add_option, whole
 from scaseg.errors import UserError
 from scaseg.io.model_folder import USUAL
-from scaseg.system import DEVICES, PRECISIONS
+from scaseg.system import PRECISIONS
 
 if TYPE_CHECKING:
     from scaseg.models.segmenter import Segmenter
@@ -35,49 +36,21 @@ def add_command(add: Callable[..., Parser]) -> None:
     )
     add_models(parser)
     add_with_context(parser)
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="(%(default)s)")
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="32",
-        help="of activations, for /api/labels (%(default)s)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="print the address alone")
-    group = parser.add_argument_group("the server")
+    add_device(parser)
+    about = "of activations, for /api/labels (%(default)s)"
+    add_option(parser, "--precision", about, choices=PRECISIONS, default="32")
+    add_option(parser, "--quiet", "print the address alone")
+    option = partial(add_option, group := parser.add_argument_group("the server"))
     add_server(group)
-    group.add_argument(
-        "--max-pixels",
-        type=positive,
-        default=12_000_000,
-        metavar="N",
-        help="larger images are refused before they are decoded (%(default)s)",
-    )
-    group.add_argument(
-        "--workers",
-        type=positive,
-        metavar="N",
-        help="threads that compute (one a core; 2 on a GPU)",
-    )
-    group.add_argument(
-        "--batch-size", type=positive, metavar="N", help="images at once (1; 8 on a GPU)"
-    )
-    group.add_argument(
-        "--queue", type=positive, metavar="N", help="requests that wait before 503 is answered"
-    )
-    group.add_argument(
-        "--drain",
-        type=whole(0, 3600),
-        default=0,
-        metavar="SECONDS",
-        help="after SIGTERM, still take requests while /ready says 503 (%(default)s)",
-    )
-    group.add_argument(
-        "--grace",
-        type=whole(1, 3600),
-        default=30,
-        metavar="SECONDS",
-        help="then answer what was taken, for so long at most (%(default)s)",
-    )
+    about = "larger images are refused before they are decoded (%(default)s)"
+    option("--max-pixels N", about, default=12_000_000)
+    option("--workers N", "threads that compute (one a core; 2 on a GPU)")
+    option("--batch-size N", "images at once (1; 8 on a GPU)")
+    option("--queue N", "requests that wait before 503 is answered")
+    about = "after SIGTERM, still take requests while /ready says 503 (%(default)s)"
+    option("--drain SECONDS", about, type=whole(0, 3600), default=0)
+    about = "then answer what was taken, for so long at most (%(default)s)"
+    option("--grace SECONDS", about, type=whole(1, 3600), default=30)
     parser.set_defaults(run=_serve)
 
 
@@ -115,26 +88,16 @@ def _serve(options: argparse.Namespace) -> None:
 
 def add_models(parser: Parser) -> None:
     """--model, several of them; `load_models` loads them."""
-    parser.add_argument(
-        "--model",
-        nargs="+",
-        default=[None],
-        metavar="MODEL",
-        help=f"run folders, others by save_pretrained, or {USUAL}: built in, and the default",
-    )
+    about = f"run folders, others by save_pretrained, or {USUAL}: built in, and the default"
+    add_option(parser, "--model MODEL", about, nargs="+", default=[None])
 
 
 def add_server(group: argparse._ActionsContainer) -> None:
     """--port, --host, --token."""
-    group.add_argument(
-        "--port", type=whole(0, 65535), metavar="N", help=f"0 for any that is free ({PORT})"
-    )
-    group.add_argument(
-        "--host", metavar="ADDRESS", help=f"others than this machine need a --token ({HOST})"
-    )
-    group.add_argument(
-        "--token", metavar="TEXT", help=f"what every visitor must show (the variable {TOKEN})"
-    )
+    option = partial(add_option, group)
+    option("--port N", f"0 for any that is free ({PORT})", type=whole(0, 65535))
+    option("--host ADDRESS", f"others than this machine need a --token ({HOST})")
+    option("--token TEXT", f"what every visitor must show (the variable {TOKEN})")
 
 
 def token_of(options: argparse.Namespace) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaseg.cli.options import MACHINE_KEYS, add_machine, add_max_pixels, add_with_context
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.config.keys import SECTIONS, is_read, require_read
 from scaseg.errors import UserError, nearest
 from scaseg.registry import BACKBONES, CONTEXTS, HEADS
@@ -42,10 +42,10 @@ def add_settings(parser: Parser) -> None:
     """Describe a recipe and what overrides it."""
     about = "a YAML file, or a name that `scaseg recipes` lists"
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help=about)
-    parser.add_argument("--data", metavar="DIR", help="images/ and labels/, or see `data list`")
+    add_option(parser, "--data DIR", "images/ and labels/, or see `data list`")
     group = parser.add_argument_group("settings that change most often")
     for name, (_, metavar, about) in COMMON.items():
-        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=about)
+        add_option(group, f"--{name.replace('_', '-')} {metavar}", about, type=str)
     add_with_context(group)
     add_max_pixels(group)
     add_machine(parser)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
-from scaseg.cli.parser import Parser
+from scaseg.cli.parser import Parser, add_option
 from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run, typed_options
 from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
@@ -24,23 +25,19 @@ def add_command(add: Callable[..., Parser]) -> None:
         "'[256, 256]'; --keys lists them",
     )
     add_settings(parser)
-    parser.add_argument("--out", metavar="RUN", help="the run folder, new or empty")
+    option = partial(add_option, parser)
+    option("--out RUN", "the run folder, new or empty")
     about = "train a model further: a run folder, one by save_pretrained, or outdoor; the network "
     about += "is its own, classes that share a name are kept"
-    parser.add_argument("--start-from", metavar="MODEL", help=about)
-    about = "continue the run in --out; with --epochs N, to another number of epochs"
-    parser.add_argument("--resume", action="store_true", help=about)
+    option("--start-from MODEL", about)
+    option("--resume", "continue the run in --out; with --epochs N, to another number of epochs")
     about = "--resume if anything was saved in --out, else start: for torchrun and SLURM, which "
     about += "start the same command again"
-    parser.add_argument("--auto-resume", action="store_true", help=about)
-    parser.add_argument(
-        "--overwrite", action="store_true", help="start over in the folder of a run"
-    )
-    parser.add_argument(
-        "--fast-dev-run", action="store_true", help="one batch of each kind, nothing written"
-    )
-    parser.add_argument("--keys", action="store_true", help="list all keys of a recipe, and stop")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no table")
+    option("--auto-resume", about)
+    option("--overwrite", "start over in the folder of a run")
+    option("--fast-dev-run", "one batch of each kind, nothing written")
+    option("--keys", "list all keys of a recipe, and stop")
+    option("--quiet", "no progress, no table")
     parser.set_defaults(run=_train)
 
 

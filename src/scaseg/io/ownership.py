@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from scaseg.errors import UserError
+from scaseg.errors import UserError, located
 from scaseg.io.model_folder import RECIPE
-from scaseg.io.paths import open_regular
+from scaseg.io.paths import check_file, open_regular
 
 MARK = "made by scaseg"  # in the metadata of every result that a command may replace
 # how confusion.csv and per_class.csv begin: a table has no metadata
@@ -33,6 +33,13 @@ def check_replaceable(path: Path) -> None:
     if os.path.lexists(path) and not (os.path.isfile(path) and is_ours(path)):
         remedy = "only results are replaced: give another place"
         raise UserError(path, "was not made by scaseg", remedy)
+
+
+def check_result(option: str, path: Path, *, overwrite: bool) -> None:
+    """Refuse a file for results that is there (with overwrite: not ours), or cannot be written."""
+    check_file(option, path, overwrite=overwrite)
+    with located(option):
+        check_replaceable(path)
 
 
 def is_run(names: Iterable[str]) -> bool:

@@ -19,7 +19,7 @@ from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import Reading
 from scaseg.data.validation.findings import Finding, LabelStatistics, in_parallel
-from scaseg.data.validation.report import Report, findings_by_kind, plural
+from scaseg.data.validation.report import Report, by_kind, plural
 from scaseg.errors import UserError
 from scaseg.io.ownership import MARK
 from scaseg.io.paths import shown
@@ -115,7 +115,7 @@ def check_page(reading: Reading, report: Report, *, per_class: int = PER_CLASS) 
         fits = checks[index].size == checks[index].label_size
         return example(index, names[index]) if fits else None
 
-    problems = map(of_kind, findings_by_kind(report.findings))
+    problems = map(of_kind, by_kind(report.findings))
     pixels = [{} if one.statistics is None else one.statistics.pixels for one in checks]
     names = [shown(check.image).removeprefix(inside) for check in checks]
     sections = _by_class(report.classes, pixels, of_class, per_class)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.bar import Bar
 from rich.cells import cell_len, set_cell_size
@@ -15,7 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from scaseg.data.validation.findings import Finding
+from scaseg.errors import UserError
 
+Problem = TypeVar("Problem", Finding, UserError)
 LISTED = 5  # findings of one kind that are listed before "and 295 more"
 WIDEST = 100  # columns: a bar across a large screen says no more
 
@@ -78,16 +80,16 @@ class Report:
                     "remedy": kind[0].remedy,
                     "places": [{"place": one.place, "detail": one.detail} for one in kind],
                 }
-                for kind in findings_by_kind(findings)
+                for kind in by_kind(findings)
             ]
         return plain
 
 
-def findings_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Group findings of one kind, in the order in which kinds appear."""
-    kinds: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.problem, finding.remedy), []).append(finding)
+def by_kind(found: Iterable[Problem]) -> list[list[Problem]]:
+    """Group findings, or errors, of one kind, in the order in which kinds appear."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for one in found:
+        kinds.setdefault((one.problem, one.remedy), []).append(one)
     return list(kinds.values())
 
 
@@ -97,10 +99,7 @@ def render(
     """Format a report for a terminal of this width and encoding."""
     width = max(40, min(width, WIDEST))
     parts = [] if findings_only else [_overview(report), _chart(report, width, encoding)]
-    parts += [
-        _kind(kind, width)
-        for kind in findings_by_kind(report.errors) + findings_by_kind(report.warnings)
-    ]
+    parts += [_kind(kind, width) for kind in by_kind(report.errors) + by_kind(report.warnings)]
     if not findings_only:
         errors = plural(len(report.errors), "error") if report.errors else "No errors"
         counts = f"{errors}, {plural(len(report.warnings), 'warning')}."
