@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import scaseg
 from scaseg.training.checkpoint_io import read_state
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
@@ -74,3 +75,29 @@ def test_a_batch_that_is_skipped(scenes, precision):
     assert sum("skipped" in line for line in said) == 3
     assert all(np.isfinite(row["loss"]) for row in result.rows)
     assert all(torch.isfinite(tensor).all() for tensor in result.model.state_dict().values())
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("32", 1e-3), ("bf16", 0.05)])
+def test_fsdp_on_one_gpu_takes_the_same_steps(scenes, tmp_path, capsys, precision, tolerance):
+    """World size 1, which is what can be tried with one GPU: nothing is divided, all else runs."""
+    results = {}
+    for strategy in ("ddp", "fsdp"):
+        keys = {"machine.strategy": strategy, "machine.channels_last": "false"}
+        keys |= {"machine.precision": precision, "training.gradient_clip": "1"}
+        run = settings(scenes, **{key.replace(".", "__"): value for key, value in keys.items()})
+        results[strategy] = train(run, tmp_path / strategy, quiet=True)
+    longer = {"training.epochs": "4", "machine.strategy": "ddp"}
+    for out in ("ddp", "fsdp"):  # the state is whole: it goes on without FSDP
+        results[out] = train(out=tmp_path / out, resume=True, overrides=longer, quiet=True)
+    rows = [[float(row["loss"]) for row in results[one].rows] for one in ("ddp", "fsdp")]
+    assert len(rows[0]) == 4
+    np.testing.assert_allclose(*rows, rtol=tolerance)
+    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    plain, sharded = (
+        scaseg.load_model(tmp_path / one / "model").predict(image, scores=True).scores
+        for one in ("ddp", "fsdp")
+    )
+    np.testing.assert_allclose(plain, sharded, atol=10 * tolerance)
+    with capsys.disabled():
+        worst = max(abs(one / other - 1) for one, other in zip(*rows, strict=True))
+        print(f"\nfsdp, world size 1, {precision}: losses {rows}, at most {worst:.1e} apart")

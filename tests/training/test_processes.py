@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from scaseg.errors import UserError
 from scaseg.io.table import read_rows
 from scaseg.io.tensors import read_tensors
+from scaseg.training.run import train
 from tests.scenes import write_scenes
 
 ROOT = Path(__file__).parents[2]
@@ -125,3 +129,36 @@ def test_a_run_goes_on_after_a_kill_on_another_number_of_processes(launch, setti
     assert len(sessions) == 3
     _, end = launch(3, out=str(out), resume=True)
     assert 0 not in end()
+
+
+def test_shares_of_the_network_take_the_same_steps(launch, settings, tmp_path):
+    """FSDP is DDP but for what each process keeps; a state is whole, and serves both."""
+    keys = settings | {"training.epochs": "2", "training.ema": "0.9", "training.batch_size": "2"}
+    keys |= {"training.gradient_clip": "0.1", "training.batch_norm": "train"}
+    keys["training.optimizer"] = "AdamW"
+
+    def go(name, strategy, processes=2, **more):
+        own = {"machine.strategy": strategy, **more.pop("overrides", keys)}
+        _, end = launch(processes, out=str(tmp_path / name), overrides=own, **more)
+        assert end() == [0] * processes
+
+    go("ddp", "ddp")
+    go("fsdp", "fsdp")
+    assert_same(tmp_path / "ddp", tmp_path / "fsdp", 1e-5)
+    shutil.copytree(tmp_path / "ddp", tmp_path / "moved")
+    for name, strategy in (("ddp", "ddp"), ("fsdp", "fsdp"), ("moved", "fsdp")):
+        go(name, strategy, resume=True, overrides={"training.epochs": "3"})
+    assert_same(tmp_path / "ddp", tmp_path / "fsdp", 1e-5)
+    assert_same(tmp_path / "ddp", tmp_path / "moved", 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("machine.precision", "16"), ("machine.channels_last", "true"), ("training.on_nan", "skip:3")],
+)
+def test_what_does_not_go_with_fsdp(settings, tmp_path, key, value):
+    keys = settings | {"machine.strategy": "fsdp", key: value}
+    problem = f"--{key}: {value} does not go with --machine.strategy fsdp; "
+    with pytest.raises(UserError, match=re.escape(problem)):
+        train(None, tmp_path / "out", overrides=keys, quiet=True)
+    assert not (tmp_path / "out").exists()

@@ -253,6 +253,9 @@ class MachineConfig:
     nodes: int = setting(
         1, "machines; start one run on each, by torchrun or SLURM", least=1, most=65536
     )
+    strategy: Literal["ddp", "fsdp"] = setting(
+        "ddp", "what each process keeps: the whole network, or a share of it (FSDP)"
+    )
     precision: ChosenPrecision = setting(
         "32", "of activations, weights stay float32; auto: bf16 on a GPU that computes in it"
     )

@@ -29,6 +29,7 @@ from scaseg.training.checkpoint_io import StateFiles
 from scaseg.training.distributed import all_reduce_max
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run_folder import LAST, METRICS, PER_CLASS
+from scaseg.training.sharding import ShardedStrategy, gathered, local, reshard, shard, whole
 from scaseg.training.signals import Signals
 
 HEADER = "  epoch    loss     val    PPA    CAA   mIoU images/s   time"  # val: loss of validation
@@ -167,6 +168,7 @@ def ema_update(averages: list[Tensor], values: list[Tensor], count: int, *, deca
     this is not Lightning's EMAWeightAveraging). All tensors at once: one by one, hundreds of small
     weights are thousands of small kernels on a GPU.
     """
+    averages, values = ([local(one) for one in tensors] for tensors in (averages, values))
     if not count or not averages[0].is_floating_point():  # there is no average of counters
         torch._foreach_copy_(averages, values)
         return
@@ -210,6 +212,22 @@ class EMA(WeightAveraging):
             self._updates += 1
             self._latest_update_step = trainer.global_step
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if isinstance(trainer.strategy, ShardedStrategy):
+            assert self._average_model is not None
+            shard(self.averaged_model().to(pl_module.device))
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
+        checkpoint["state_dict"] = whole(checkpoint["state_dict"])
+
+    def _swap_models(self, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, SegmentationModule)
+        reshard(pl_module.model)
+        super()._swap_models(pl_module)
+
     def copy_to(self, module: SegmentationModule) -> None:
         """Give a module the averaged weights, also where no step was left to train."""
         self._copy_average_to_current(module)
@@ -238,8 +256,8 @@ class BestCheckpoint(Callback):
         if not mean_iou > self.best:  # NaN is not better
             return
         self.best, self.epoch = mean_iou, trainer.current_epoch + 1
+        model = gathered(pl_module.model if self.ema is None else self.ema.averaged_model())
         if trainer.is_global_zero:
-            model = pl_module.model if self.ema is None else self.ema.averaged_model()
             record = {**model.config.training, "best": {"epoch": self.epoch, "mIoU": mean_iou}}
             model.config = replace(model.config, training=record)
             saved = model.config
@@ -348,7 +366,7 @@ class LastCheckpoint(Callback):
         return self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for name, tensor in pl_module.state_dict().items():
+        for name, tensor in whole(pl_module.state_dict()).items():
             if not bool(torch.isfinite(tensor).all()):
                 raise ArithmeticError(f"{name} is not finite any more; lower --lr")
         trainer.save_checkpoint(self.path)

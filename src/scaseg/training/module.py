@@ -28,6 +28,7 @@ from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
 from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
+from scaseg.training.sharding import reshard, unshard
 
 
 def poly_factor(step: int, steps: int, *, power: float, warmup: int = 0) -> float:
@@ -101,14 +102,15 @@ class SegmentationModule(LightningModule):
 
     def use_gpu(self, precision: Precision, machine: MachineConfig) -> str:
         """Take what is faster on a GPU: layout and fused optimizer; return a line that says so."""
-        wanted = machine.channels_last
+        is_whole = machine.strategy != "fsdp"  # shares are contiguous, and no fused optimizer's
+        wanted = machine.channels_last if is_whole else False
         said: list[str] = ["float32" if precision == "32" else precision]
         if self.model.backbone.channels_last if wanted is None else wanted:
             self._layout = torch.channels_last
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             said.append("channels_last")
         # with the scaled losses of "16", Lightning refuses to clip gradients of a fused optimizer
-        self._fused = precision != "16" and can_fuse(self.config)
+        self._fused = precision != "16" and is_whole and can_fuse(self.config)
         if self._fused:
             said.append(f"fused {self.config.optimizer}")
         return f"cuda: {', '.join(said)}"
@@ -257,6 +259,7 @@ class SegmentationModule(LightningModule):
         self.calibration = Calibration(self.model.config.temperature)
         self._validation_losses = []
         # images of many sizes: cuDNN would search for the fastest algorithm for each of them
+        unshard(self.model)  # after EMA has put in its weights
         self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
 
     def validation_step(self, example: EvaluationExample, batch_idx: int) -> Tensor:
@@ -275,6 +278,7 @@ class SegmentationModule(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Add up the counts of all processes: whole numbers, so the sum is exact."""
+        reshard(self.model)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             counts = self.confusion.counts.to(self.device)
             torch.distributed.all_reduce(counts)

@@ -62,6 +62,7 @@ from scaseg.training.run_folder import (
     create_run_folder,
     record_session,
 )
+from scaseg.training.sharding import gathered, require_shardable
 from scaseg.training.signals import TerminatedError
 from scaseg.training.start import StartingPoint, adopt_architecture
 from scaseg.training.trainer import (
@@ -77,7 +78,7 @@ Log = Callable[[str], None]
 # devices the images of a step stay as many
 MOVABLE = {"machine.devices", "machine.nodes", "data.root", "training.on_nan", "training.epochs"}
 MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
-MOVABLE |= {f"machine.{key}" for key in ("augment", "activation_checkpointing")}
+MOVABLE |= {f"machine.{key}" for key in ("strategy", "augment", "activation_checkpointing")}
 
 
 def train(
@@ -220,6 +221,7 @@ def _train(
 ) -> Result:
     """Train in a folder that is locked, and free or of the run to resume."""
     run, training = complete_backbone(run), run.training
+    require_shardable(run)
     device = choose_accelerator(run.machine)
     checkpoint = resume / LAST if resume is not None and has_state(resume / LAST) else None
     check_run(run, is_fresh=checkpoint is None)
@@ -350,6 +352,7 @@ def _train(
             trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
         if ema is not None:
             ema.copy_to(module)
+        model = gathered(model)
     if trainer.should_stop and len(table.rows) < training.epochs and not fast_dev_run:
         log(f"stopped early: no better mIoU in {training.early_stop} validations")
     if folder is not None and trainer.is_global_zero:

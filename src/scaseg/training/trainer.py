@@ -24,6 +24,7 @@ from scaseg.training.distributed import (
     exit_if_parent_lost,
     join_restarted,
 )
+from scaseg.training.sharding import ShardedStrategy
 from scaseg.training.signals import TerminatedError
 
 # advice of Lightning to its own users
@@ -32,6 +33,7 @@ UNSHOWN = (
     ".*DataLoader will create .* worker processes.*",  # as many as were asked for
     ".*in eval mode at the start of training.*",  # frozen norms, on purpose
     ".*have no `val_dataloader`.*",
+    ".*`srun` command is available on your system but is not used.*",  # one process needs none
     ".*sync_dist=True.*",  # all processes log the same sum
     ".*is smaller than the logging interval.*",
     ".*LeafSpec.*",  # its own use of what torch has since renamed
@@ -62,11 +64,15 @@ def build_trainer(
     precision = choose_precision(machine.precision, device)
     if processes > 1:
         join_restarted(device)
+    strategy: Any = "ddp" if processes > 1 else "auto"
+    if machine.strategy == "fsdp":
+        strategy = ShardedStrategy()
     trainer = Trainer(
         accelerator=device,
         devices=machine.devices,
         num_nodes=machine.nodes,
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=strategy,
+        inference_mode=machine.strategy != "fsdp",  # shares are no tensors of it
         precision="32-true" if precision == "32" else f"{precision}-mixed",  # type: ignore[arg-type]
         callbacks=[ProcessWatchdog(), *callbacks] if processes > 1 else callbacks,
         plugins=[files or StateFiles()],
