@@ -1,7 +1,8 @@
 """Trainings of several processes, forked after the imports, as a launcher would start them.
 
-Standard input has a line for each training: {"processes": 2, "arguments": {...}}; the answer is the
-number of each process, and after "end" the codes with which they ended.
+Standard input has a line for each training: {"processes": 2, "slurm": false, "arguments": {...}}; if
+"slurm", each is on a node of its own. The answer is the number of each process, and after "end" the
+codes with which they ended.
 """
 
 import json
@@ -29,22 +30,38 @@ def main():
         attempt += 1
         for rank in range(task["processes"]):
             if (child := os.fork()) == 0:
-                become(rank, task["processes"], store.port, attempt, task["arguments"])
+                launcher = slurm if task.get("slurm") else torchrun
+                launcher(rank, task["processes"], store.port, attempt)
+                become(rank, task["arguments"])
             children.append(child)
         print(json.dumps(children), flush=True)
 
 
-def become(rank, processes, port, attempt, arguments):
-    if processes > 1:  # as torchrun sets them
+def torchrun(rank, processes, port, attempt):
+    """What torchrun sets."""
+    if processes > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
         os.environ |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         os.environ |= {"TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": "True"}
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
-        rank_zero_only.rank = rank  # Lightning has read it when it was imported
+
+
+def slurm(rank, processes, port, attempt):
+    """What srun sets for one process on each of several nodes; the port follows from the job."""
+    os.environ |= {"SLURM_NTASKS": str(processes), "SLURM_NNODES": str(processes)}
+    os.environ |= {"SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0"}
+    os.environ |= {"SLURM_NTASKS_PER_NODE": "1", "SLURM_NODELIST": "localhost,elsewhere"}
+    os.environ |= {"SLURM_JOB_NAME": "scaseg", "SLURM_JOB_ID": str(port + attempt)}
+
+
+def become(rank, arguments):
+    rank_zero_only.rank = rank  # Lightning has read it when it was imported
     try:
         scaseg.train(quiet=True, **arguments)
         os._exit(0)
+    except SystemExit as stop:
+        os._exit(stop.code)
     except (UserError, WorkError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
     except BaseException:

@@ -40,9 +40,12 @@ def launch():
         driver.stdin.flush()
         return json.loads(driver.stdout.readline())
 
-    def start(processes, **arguments):
-        arguments.setdefault("overrides", {})["machine.devices"] = str(processes)
-        pids = ask(json.dumps({"processes": processes, "arguments": arguments}))
+    def start(processes, *, slurm=False, **arguments):
+        devices, nodes = (1, processes) if slurm else (processes, 1)
+        machine = {"machine.devices": str(devices), "machine.nodes": str(nodes)}
+        arguments["overrides"] = {**arguments.get("overrides", {}), **machine}
+        task = {"processes": processes, "slurm": slurm, "arguments": arguments}
+        pids = ask(json.dumps(task))
         return pids, lambda: ask("end")
 
     with driver:
@@ -129,6 +132,25 @@ def test_a_run_goes_on_after_a_kill_on_another_number_of_processes(launch, setti
     assert len(sessions) == 3
     _, end = launch(3, out=str(out), resume=True)
     assert 0 not in end()
+
+
+def test_slurm_says_who_is_who_and_when_to_stop(launch, settings, tmp_path):
+    """Two nodes by SLURM's variables alone; told to end, queued again: as if nothing was."""
+    keys = settings | {"training.batch_size": "2", "training.epochs": "6"}
+    _, end = launch(1, out=str(tmp_path / "one"), overrides=keys | {"training.batch_size": "4"})
+    assert end() == [0]
+    pids, end = launch(2, slurm=True, out=str(tmp_path / "two"), overrides=keys, auto_resume=True)
+    limit = time.monotonic() + 100
+    while len(read_rows(tmp_path / "two" / "metrics.csv")) < 2:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    for pid in pids:
+        os.kill(pid, signal.SIGUSR1)
+    assert end() == [143 << 8] * 2  # what the example's script queues again
+    assert len(read_rows(tmp_path / "two" / "metrics.csv")) < 6, "too late: all was done"
+    _, end = launch(2, slurm=True, out=str(tmp_path / "two"), overrides=keys, auto_resume=True)
+    assert end() == [0, 0]
+    assert_same(tmp_path / "one", tmp_path / "two", 1e-4)
 
 
 def test_shares_of_the_network_take_the_same_steps(launch, settings, tmp_path):

@@ -161,7 +161,8 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
     count = min(len(examples), CALIBRATION_IMAGES)
     chosen = [index * len(examples) // count for index in range(count)]  # spread over the data
     # each process on the device that it will train on
-    place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else device
+    local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
+    place = f"cuda:{int(local) % torch.cuda.device_count()}" if device == "cuda" else device
     model.to(place)
     try:
         batch = collate([examples.example(0, index) for index in chosen])

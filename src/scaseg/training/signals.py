@@ -11,11 +11,12 @@ import threading
 from types import FrameType
 from typing import Any
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
+# SIGUSR1 is what scripts for SLURM often ask for before the time is up; Windows has none
+STOPS = (signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 
 
 class TerminatedError(SystemExit):
-    """The run received SIGTERM and saved its state; the exit code is 143."""
+    """The run received SIGTERM or SIGUSR1 and saved its state; the exit code is 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -52,10 +53,10 @@ class Signals:
     @staticmethod
     def obey(received: int) -> None:
         """End the run as the received signal asks; 0: there was none."""
-        if received == signal.SIGTERM:
-            raise TerminatedError
-        if received:
+        if received == signal.SIGINT:
             raise KeyboardInterrupt
+        if received:
+            raise TerminatedError
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
