@@ -1,7 +1,7 @@
 """Trainings of several processes, forked after the imports, as a launcher would start them.
 
-Standard input has a line for each training: {"processes": 2, "slurm": false, "arguments": {...}}; if
-"slurm", each is on a node of its own. The answer is the number of each process, and after "end" the
+Standard input has a line for each training: {"processes": 2, "arguments": {...}}, with "slurm"
+where each is on a node of its own. The answer is the number of each process, and after "end" the
 codes with which they ended.
 """
 
