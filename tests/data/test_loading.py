@@ -81,6 +81,14 @@ def test_processes_share_an_epoch(count, size, processes):
     assert seen.total() - count <= processes - 1
 
 
+def test_an_epoch_that_is_continued_leaves_out_what_is_done():
+    whole = list(batches(count=10, size=3, epoch=2))
+    place = SamplerState(2, 0, 1, batches_done=2)
+    rest = EpochBatchSampler(10, 3, seed=0, state=lambda: place)
+    assert list(rest) == whole[2:]
+    assert len(rest) == len(whole)  # of the epoch, as Lightning counts them
+
+
 def test_what_one_process_has_does_not_depend_on_the_others_batches():
     single = order(count=12)
     shares = [order(count=12, rank=rank, processes=3) for rank in range(3)]

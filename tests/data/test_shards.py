@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -165,10 +166,23 @@ def test_a_network_that_fails_for_a_moment_is_asked_again(in_memory, tmp_path, m
     )
     path = fetch("memory://data/val-000000.tar", tmp_path, 1 << 30)
     assert path.read_bytes() == in_memory.cat("/data/val-000000.tar")
-    faults[:] = [OSError("reset\nby peer")] * 3
+    monkeypatch.setattr(  # a connection that ends early, and says nothing
+        type(in_memory), "get_file", lambda self, path, target: Path(target).write_bytes(b"short")
+    )
+    with pytest.raises(Exception, match=r"test-000000.tar: 5 of \d+ bytes came; --resume goes on"):
+        fetch("memory://data/test-000000.tar", tmp_path, 1 << 30)
+    assert len(list(tmp_path.glob("*.tar"))) == 1
+
+
+def test_a_network_that_fails_for_good_ends_it(in_memory, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote.time, "sleep", lambda seconds: None)
+    faults = [OSError("reset\nby peer")] * 3
+    monkeypatch.setattr(
+        type(in_memory), "get_file", lambda *_, **__: (_ for _ in ()).throw(faults.pop())
+    )
     with pytest.raises(Exception, match=r"fetching memory.*test-000000.tar: reset by peer; --res"):
         fetch("memory://data/test-000000.tar", tmp_path, 1 << 30)
-    assert len(list(tmp_path.glob("*.tar"))) == 1  # nothing torn stays
+    assert not list(tmp_path.glob("*.tar"))  # nothing torn stays
 
 
 def test_tables_of_parquet(scenes, tmp_path):

@@ -99,3 +99,11 @@ def test_what_is_not_there_is_named(tmp_path):
         voc(tmp_path / "two", year)
     with pytest.raises(ValueError, match=r"several years \(VOC2007, VOC2012\); give the folder"):
         VocSegmentation(tmp_path / "two")
+
+
+def test_a_limit_that_was_raised_holds_for_every_look(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaseg.data.decode.files.MAX_PIXELS", 5)
+    root = voc(tmp_path)
+    assert VocSegmentation(root, "train", max_pixels=6)[0].labels.tolist() == LABELS
+    with pytest.raises(ValueError, match="3 x 2 pixels; at most 5 are taken, raise --max-pixels"):
+        VocSegmentation(root, "train")[0]

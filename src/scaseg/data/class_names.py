@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from pathlib import Path
 
 from scaseg.errors import UserError
@@ -12,6 +12,8 @@ from scaseg.io.paths import read_lines, shown
 UNLABELLED = {"unlabelled", "unlabeled", "notlabelled", "notlabeled", "nolabel", "unannotated"}
 UNLABELLED |= {"void", "unclassified", "unknown", "undefined", "ignore", "ignored", "nodata"}
 PERHAPS = UNLABELLED | {"background", "bg", "other", "others", "rest"}  # often classes, too
+VOID = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown"}  # of annotations: never
+MOST = 255  # classes, since that value means unlabelled
 _NUMBERED = re.compile(r"(\d{1,4})\s*[\s:;,.)=-]\s*\S.*")
 
 
@@ -41,6 +43,21 @@ def means_unlabelled(name: str, *, perhaps: bool = False) -> bool:
     (True, False)
     """
     return _plain(name) in (PERHAPS if perhaps else UNLABELLED)
+
+
+def is_void(name: str) -> bool:
+    """Whether what has this name is unlabelled, in formats that name what is.
+
+    >>> is_void("_Ignore_"), is_void("background")
+    (True, False)
+    """
+    return name.strip("_ ").lower() in VOID
+
+
+def require_fewer(names: Sized, place: str) -> None:
+    """Raise a UserError if there are more classes than labels of 8 bits can tell apart."""
+    if len(names) > MOST:
+        raise UserError(place, f"{len(names)} classes", f"{MOST} are the most")
 
 
 def match_classes(theirs: Sequence[str], own: Sequence[str]) -> list[int | None]:

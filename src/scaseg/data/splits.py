@@ -84,6 +84,13 @@ def training_splits(
     if config.val is not None and (config.val != "auto" or "val" in splits):
         name = "val" if config.val == "auto" else config.val
         return train, build_dataset(config, name, train.classes), f"the split {name}"
+    return hold_out(train, config)
+
+
+def hold_out(
+    train: SegmentationDataset, config: DataConfig
+) -> tuple[SegmentationDataset, SegmentationDataset | None, str]:
+    """Divide training images into those that train and those that validate; say how."""
     held = [] if config.val is None else held_out(len(train), config.hold_out)
     if not held:
         return train, None, "no validation"

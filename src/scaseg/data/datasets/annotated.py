@@ -13,13 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scaseg.data.class_names import read_class_names
+from scaseg.data.class_names import is_void, read_class_names, require_fewer
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.color_table import UNLABELLED as UNLABELLED_NAMES
 from scaseg.data.datasets.layout import in_order
 from scaseg.data.datasets.pairs import FilePair, Listing, require_split
 from scaseg.data.decode.shapes import Canvas
-from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.paths import shown
 
@@ -97,11 +95,10 @@ class AnnotatedDataset(PairedDataset):
     def _with_background(cls, found: Iterable[str], place: str) -> tuple[str, ...]:
         """Return the names of the classes without those of unlabelled pixels, with a background."""
         plain = dict.fromkeys(name.strip() for name in found)  # tools let "car " pass
-        names = [name for name in plain if not _is(name, UNLABELLED_NAMES)]
+        names = [name for name in plain if not is_void(name)]
         if cls.uncovered == BACKGROUND and not any(_is(one, BACKGROUND_NAMES) for one in names):
             names.insert(0, BACKGROUND)
-        if len(names) > IGNORE:
-            raise UserError(place, f"{len(names)} classes", f"{IGNORE} are the most")
+        require_fewer(names, place)
         return tuple(names)
 
     @abstractmethod
@@ -120,7 +117,7 @@ class AnnotatedDataset(PairedDataset):
         """Return the value of a class; UserError, without a place, if it is none."""
         if (known := self.values.get(name.strip())) is not None:
             return known
-        if _is(name, UNLABELLED_NAMES):
+        if is_void(name):
             return self.ignore_index
         names = ", ".join(list(self.values)[:SHOWN])
         more = ", ..." if len(self.values) > SHOWN else ""

@@ -13,14 +13,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.class_names import is_void
 from scaseg.data.decode.image import read_colors
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.paths import read_lines, shown
 
 Color = tuple[int, int, int]
-# rows of a table with these names are no classes but unlabelled
-UNLABELLED = {"void", "unlabelled", "unlabeled", "ignore", "ignored", "unknown"}
 BLOCK = 10_000  # unknown colours that are compared with a table at a time
 SHOWN = 3  # unknown colours that a message names
 
@@ -43,7 +42,7 @@ class ColorTable:
         self.by_color: dict[Color, int] = {}
         self.void: list[str] = []  # names of what is unlabelled
         for name, color in rows:
-            if name.lower() in UNLABELLED:
+            if is_void(name):
                 label = IGNORE
                 self.void.append(name)
             else:
@@ -111,27 +110,24 @@ class ColorTable:
         if unknown == "nearest":
             distinct = np.array(list(counted), np.int32)
             places = np.searchsorted(_codes(distinct), codes[strange])
-            found[strange] = self._nearest_labels(distinct)[places]
+            all_labels = np.array(list(self.by_color.values()), np.int32)
+            found[strange] = all_labels[self._nearest(distinct)][places]
         else:
             found[strange] = IGNORE
         return found, counted
 
     def nearest(self, color: Color) -> Color:
         """Return the colour of the table that is nearest in RGB."""
-        return min(
-            self.by_color,
-            key=lambda known: sum((a - b) ** 2 for a, b in zip(known, color, strict=True)),
-        )
+        return list(self.by_color)[int(self._nearest(np.array([color], np.int32))[0])]
 
-    def _nearest_labels(self, colors: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the label of the nearest colour of the table for each, (K, 3)."""
+    def _nearest(self, colors: NDArray[np.int32]) -> NDArray[np.intp]:
+        """Return the place in the table of the nearest colour for each of (K, 3)."""
         known = np.array(list(self.by_color), np.int32)
-        labels = np.array(list(self.by_color.values()), np.int32)
         near = [
             ((part[:, None] - known) ** 2).sum(-1).argmin(1)
             for part in np.array_split(colors, -(-len(colors) // BLOCK))  # to bound the memory
         ]
-        return labels[np.concatenate(near)]
+        return np.concatenate(near)
 
     def describe(self, unknown: Counter[Color]) -> str:
         """Name the most frequent unknown colours, each with its nearest class."""

@@ -69,14 +69,12 @@ class ColorDataset(SuffixDataset):
         if found is None or not are_colored(found[1]):
             return None
         path = cls.table_file(root)
-        table = f"and {path.name}" if isinstance(path, Path) else "but no table of their classes"
+        table = "but no table of their classes" if path is None else f"and {path.name}"
         return f"label maps in colours ({shown(found[1][0].relative_to(root))}) {table}"
 
     @classmethod
-    def table_file(cls, root: Path) -> Path | str | None:
-        """Return the file that names the classes, or the name of a built-in table."""
-        if cls.classes_file in BUILT_IN:
-            return cls.classes_file
+    def table_file(cls, root: Path) -> Path | None:
+        """Return the file that names the classes."""
         if cls.classes_file:
             return Path(cls.classes_file)
         there = {path.name.lower(): path for path in sorted(root.iterdir()) if path.is_file()}
@@ -88,24 +86,23 @@ class ColorDataset(SuffixDataset):
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...] | None:
+        if (table := cls.find_table(root)) is not None:
+            return table.names
         path = cls.table_file(root)
-        if path is None:
-            return None
-        if isinstance(path, str):
-            return built_in(path).names
-        return (
-            ColorTable.of(path).names
-            if _has_colors(path)
-            else tuple(n for n, _ in read_table(path))
-        )
+        return None if path is None else tuple(name for name, _ in read_table(path))
+
+    @classmethod
+    def find_table(cls, root: Path) -> ColorTable | None:
+        """Read the classes by colour; None where R = G = B is their index."""
+        if cls.classes_file in BUILT_IN:
+            return built_in(cls.classes_file)
+        path = cls.table_file(root)
+        return ColorTable.of(path) if path is not None and _has_colors(path) else None
 
     @cached_property
     def table(self) -> ColorTable | None:
-        """The classes by colour; None where R = G = B is their index."""
-        path = self.table_file(self.root)
-        if isinstance(path, str):
-            return built_in(path)
-        return ColorTable.of(path) if path is not None and _has_colors(path) else None
+        """What `find_table` reads."""
+        return self.find_table(self.root)
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if self.table is None:

@@ -76,7 +76,7 @@ class FolderDataset(PairedDataset):
             found.append(f"{whole.images.name}/ has {what} beside {folders}: not used")
         found += [
             f"{shown(name)}/ is not used: the data are in {whole.images.name}/"
-            for name in sorted(subfolders(self.root))
+            for name in subfolders(self.root)
             if split_of(name) is not None
         ]
         return found

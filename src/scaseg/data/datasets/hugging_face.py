@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scaseg.data.class_names import is_void, require_fewer
 from scaseg.data.datasets.annotated import note_unsplit
 from scaseg.data.datasets.base import option_name
-from scaseg.data.datasets.color_table import UNLABELLED
 from scaseg.data.datasets.embedded import EmbeddedDataset
 from scaseg.data.datasets.layout import in_order, split_in
 from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
@@ -21,7 +21,6 @@ from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, image_format, require_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.table import Table, open_table
-from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.paths import on_disk, read_lines, shown
 
@@ -67,9 +66,8 @@ class HuggingFace(EmbeddedDataset):
         names = cls._names(root)
         if names is None:
             return None
-        found = dict.fromkeys(name for name in names.values() if not _is_unlabelled(name))
-        if len(found) > IGNORE:
-            raise UserError(shown(root), f"{len(found)} classes", f"{IGNORE} are the most")
+        found = dict.fromkeys(name for name in names.values() if not is_void(name))
+        require_fewer(found, shown(root))
         return tuple(found)
 
     @classmethod
@@ -115,7 +113,7 @@ class HuggingFace(EmbeddedDataset):
 
     def _class_of(self, value: int, place: str) -> int:
         names = self._ids or {}
-        if value in names and not _is_unlabelled(names[value]):
+        if value in names and not is_void(names[value]):
             return (self.classes or ()).index(names[value])
         if value in names or value == self.ignore_index:
             return self.ignore_index
@@ -258,7 +256,3 @@ def _grid(value: list[Any], place: str, max_pixels: int | None) -> NDArray[np.in
         if values.ndim != 2 or values.dtype.kind not in "iu":
             raise UserError("", "no rows of whole numbers", "each row has as many")
         return values.clip(-1, np.iinfo(np.int32).max).astype(np.int32)
-
-
-def _is_unlabelled(name: str) -> bool:
-    return name.strip("_ ").lower() in UNLABELLED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -169,11 +170,9 @@ def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
 
 def subfolders(folder: str | Path) -> list[str]:
     """The names of the folders in a folder; none where it cannot be looked into."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if _is_folder(entry)]
-    except OSError:
-        return []
+    with suppress(OSError):
+        return [one.name for one in _folders(Path(folder))]
+    return []
 
 
 def _parse(name: str) -> tuple[str | None, Role | None]:
@@ -235,9 +234,4 @@ def _match(
         assert photographs is not None
         return Place(photographs, _only(maps) if labels else all_labels)
 
-    order = sorted({split for split, _ in images}, key=lambda one: (_rank(one), one))
-    return {split: place(split) for split in order}
-
-
-def _rank(split: str) -> int:
-    return SPLITS.index(split) if split in SPLITS else len(SPLITS)
+    return {split: place(split) for split in in_order(split for split, _ in images)}

@@ -16,7 +16,7 @@ from scaseg.config.run import DataConfig
 from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.decode.image import rgb
 from scaseg.data.sample import IGNORE, Sample, check_unit_range
-from scaseg.data.splits import held_out
+from scaseg.data.splits import hold_out
 from scaseg.errors import UserError, located, one_line
 
 # settings of files, which a Dataset has read already
@@ -180,12 +180,7 @@ def open_own(
         val = _taken(val, replace(config, classes=train.classes or config.classes), "val")
         val.dtype = train.dtype
         return train, val, f"{len(val)} images to validate on", config
-    held = [] if config.val is None else held_out(len(train), config.hold_out)
-    if not held:
-        return train, None, "no validation", config
-    kept = sorted(set(range(len(train))) - set(held))
-    description = f"{len(held)} of {len(train)} training images held out"
-    return train.subset(kept), train.subset(held), description, config
+    return *hold_out(train, config), config
 
 
 def _taken(data: Any, config: DataConfig, called: str) -> SegmentationDataset:

@@ -27,7 +27,7 @@ class FilePair(NamedTuple):
 Listing = tuple[list[FilePair], list[UserError]]  # the pairs of a split, and `problems`
 
 
-def require_split(place: Path, split: str, splits: Collection[str]) -> None:
+def require_split(place: str | Path, split: str, splits: Collection[str]) -> None:
     """Raise a UserError that names the splits if this is none of them."""
     if split not in splits:
         there = f"there are {', '.join(splits) or 'none'}"

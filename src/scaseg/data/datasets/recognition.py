@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scaseg.data.datasets.layout import find_layout
+from scaseg.data.datasets.layout import find_layout, subfolders
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 from scaseg.registry import DATASETS
@@ -68,11 +68,10 @@ def _alone(root: Path) -> Iterator[Path]:
         if not root.is_dir():
             return
         yield root
-        with os.scandir(root) as entries:
-            below = [one.path for one in entries if one.is_dir() and one.name[0] not in "._"]
+        below = [name for name in subfolders(root) if name[0] not in "._"]
         if len(below) != 1:
             return
-        root = Path(below[0])
+        root = root / below[0]
 
 
 def require_one(root: str | Path) -> Recognized:

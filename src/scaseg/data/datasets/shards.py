@@ -21,6 +21,7 @@ from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.hugging_face import HuggingFace, cell_bytes
 from scaseg.data.datasets.layout import split_of
+from scaseg.data.datasets.pairs import require_split
 from scaseg.data.decode.bands import pixel_size, read_pixels
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, max_bytes
 from scaseg.data.decode.image import read_labels
@@ -134,9 +135,8 @@ class ShardDataset(SegmentationDataset):
         self.cache, self.room = cache / "shards", int(shard_cache * GIB)
         self._paths: dict[int, Path] = {}
         index = read_index(self.source)
-        if split is not None and split not in index.splits:
-            known = ", ".join(name for name in index.splits if name) or "none"
-            raise UserError(self.source, f"has no split {split!r}", f"there are {known}")
+        if split is not None:
+            require_split(self.source, split, [name for name in index.splits if name])
         shards = [index.splits[split]] if split is not None else index.splits.values()
         self.shards = [one for part in shards for one in part]
         self._are_as_stored = not any(labels.get(key) for key in ("label_map", "reduce_zero_label"))

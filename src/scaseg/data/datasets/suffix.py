@@ -18,7 +18,7 @@ from scaseg.data.datasets.endings import (
     is_extension,
 )
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of
+from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of, subfolders
 from scaseg.data.datasets.lists import find_lists
 from scaseg.data.datasets.pairs import (
     JPEG,
@@ -83,9 +83,8 @@ class SuffixDataset(FolderDataset):
             return labelled
         if whole is not None and whole.labels is not None:
             return {"": Place(whole.images, _innermost(whole.labels, whole.images))}
-        with os.scandir(root) as entries:
-            below = [Path(one.path) for one in entries if one.is_dir() and one.name[0] != "."]
-        folders = [path for path in sorted(below) if next(_files(path), None)]
+        below = [root / name for name in subfolders(root) if name[0] != "."]
+        folders = [path for path in below if next(_files(path), None)]
         if named := {split: path for path in folders if (split := split_of(path.name))}:
             return {split: Place(path, path) for split, path in named.items()}
         labels = [path for path in folders if LABEL_WORD.search(path.name)]

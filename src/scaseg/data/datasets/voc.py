@@ -86,7 +86,7 @@ class VocSegmentation(PairedDataset):
         return _table(_home(self.root))
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
-        mode = image_mode(path)
+        mode = image_mode(path, max_pixels=self.max_pixels)
         # of VOC itself the index counts, whatever palette a copy has; of others the colour
         if mode in ("RGB", "RGBA") or (mode == "P" and self.table.source != VOC_SOURCE):
             values, _ = self.table.read_labels(path, max_pixels=self.max_pixels)

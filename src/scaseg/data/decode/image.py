@@ -110,9 +110,9 @@ def read_mask(data: bytes, *, max_pixels: int) -> NDArray[np.bool_]:
         return set_.any(axis=2) if set_.ndim == 3 else set_
 
 
-def image_mode(path: str | Path) -> str:
+def image_mode(path: str | Path, *, max_pixels: int | None = None) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
-    with open_image(path, None, header=True) as (image, *_):
+    with open_image(path, max_pixels, header=True) as (image, *_):
         return image.mode
 
 

@@ -16,7 +16,8 @@ from scaseg.errors import UserError
 from scaseg.io.paths import cached_by_file, shown
 
 MOST_BYTES = 1 << 32  # of a group of rows, unpacked; photographs are written by 100
-HELD = 4  # groups of rows in memory: photographs and label maps, those of two readers
+# of all files together: a shuffled dataset has many open, and asks each for another group
+MOST_HELD = 1 << 30
 _REMEDY = "fetch it again"
 
 
@@ -25,15 +26,14 @@ class Table:
 
     `features` are what Hugging Face says of them, empty if nothing.
 
-    Groups of rows are read when they are first asked for, and the last ones are held: rows that
-    follow each other cost one reading. For several threads.
+    Groups of rows are read when they are first asked for, and the last ones are held (MOST_HELD):
+    rows that follow each other cost one reading. For several threads.
     """
 
     def __init__(self, path: Path) -> None:
         pyarrow = _import_pyarrow(path)
         self.path = path
         self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[int, str], Any] = OrderedDict()
         self._parquet: Any = None
         with open_untrusted(path, _REMEDY):
             if path.suffix == ".parquet":
@@ -61,9 +61,11 @@ class Table:
             return self._column(group, column)[row - self._starts[group]].as_py()
 
     def _column(self, group: int, column: str) -> Any:
-        key = (group, column)
-        if key in self._held:
-            return self._held[key]
+        key = (self, group, column)
+        with _holding:
+            if key in _held:
+                _held.move_to_end(key)
+                return _held[key]
         if self._parquet is None:
             found = self._batches[group].column(column)
         else:
@@ -72,10 +74,15 @@ class Table:
                 raise UserError("", f"more than {MOST_BYTES} bytes in a group of rows", "split it")
             found = self._parquet.read_row_group(group, columns=[column]).column(column)
         found.validate(full=True)  # wrong offsets of a damaged file would end the process
-        self._held[key] = found
-        while len(self._held) > HELD:
-            self._held.popitem(last=False)
+        with _holding:
+            _held[key] = found
+            while len(_held) > 2 and sum(one.nbytes for one in _held.values()) > MOST_HELD:
+                _held.popitem(last=False)  # never an image and its labels: the last two
         return found
+
+
+_holding = threading.Lock()
+_held: OrderedDict[tuple[Table, int, str], Any] = OrderedDict()  # groups of rows, by column
 
 
 @cached_by_file(64)  # open files; a dataset of many is read from first to last
