@@ -21,15 +21,19 @@ Place = str | os.PathLike[str]
 
 
 class _PlacedError(Exception):
-    """What both errors share: place, problem, remedy, and how they are worded.
+    r"""What both errors share: place, problem, remedy, and how they are worded.
 
     `detail` belongs to the problem, in parentheses: the words of a library, a value. Problems of
-    one kind differ in it alone.
+    one kind differ in it alone. A place may be any name: what a terminal would obey is escaped.
+
+    >>> WorkError("a\x1b[31m.png", "is gone").place
+    'a\\x1b[31m.png'
     """
 
     def __init__(self, place: Place, problem: str, remedy: str = "", detail: str = "") -> None:
-        super().__init__(os.fspath(place), problem, remedy, detail)  # pickle hands it to __init__
-        self.place = os.fspath(place)
+        place = shown(place)
+        super().__init__(place, problem, remedy, detail)  # pickle hands it to __init__
+        self.place = place
         self.problem = problem
         self.remedy = remedy
         self.detail = detail
@@ -104,6 +108,22 @@ def as_options() -> Iterator[None]:
     except _PlacedError as error:
         option = f"--{error.place.replace('_', '-')}"
         raise type(error)(option, *error.args[1:]) from error
+
+
+def shown(path: Place) -> str:
+    r"""Write a name in one line that a terminal shows as it is: control characters are escaped.
+
+    >>> shown("holi\nday.jpg")
+    'holi\\x0aday.jpg'
+    """
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in os.fspath(path))
+
+
+def _escaped(sign: str) -> str:
+    code = ord(sign)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -14,7 +14,6 @@ from scaseg.cli.options import add_max_pixels
 from scaseg.cli.parser import Parser, add_option
 from scaseg.cli.settings import read_overrides, typed_options
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 from scaseg.registry import DATASETS
 
 LABEL_OPTIONS = ("classes", "label_map", "reduce_zero_label", "ignore_index")
@@ -86,7 +85,7 @@ def read_dataset(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if name == "shards":
         remedy = "check the folder that they are written from; train reads the first samples"
         if options.recognized:
-            raise UserError(shown(options.folder), "holds shards", remedy)
+            raise UserError(options.folder, "holds shards", remedy)
         raise UserError("--name", "shards", remedy)
     dataset = DATASETS[name].configured(**format_options(options))
     return dataset, {name: getattr(data, name) for name in DATASET_OPTIONS}

@@ -133,7 +133,7 @@ def write_folder(
             first = tasks.setdefault(name, task)  # a list may repeat it: two threads, one file
             if photo != first.source:
                 what = f"{shown(str(first.source))} has the same name"
-                problems.append(UserError(shown(str(photo)), what, "rename one of them"))
+                problems.append(UserError(str(photo), what, "rename one of them"))
     for folder in {path.parent for task in tasks.values() for path in (task.image, task.labels)}:
         remove_leftovers(folder)
     missing = [task for task in tasks.values() if not _is_whole(task)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from scaseg.errors import UserError, located
+from scaseg.errors import shown as shown  # of the names of files, as a rule
 from scaseg.io.atomic import temporary_beside
 
 CACHE = "SCASEG_CACHE"  # environment variable: the folder of the cache; empty: none
@@ -20,22 +21,6 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK:
 _KINDS |= {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    r"""Write a name in one line that a terminal shows as it is: control characters are escaped.
-
-    >>> shown("holi\nday.jpg")
-    'holi\\x0aday.jpg'
-    """
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in str(os.fspath(path)))
-
-
-def _escaped(sign: str) -> str:
-    code = ord(sign)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8
-        code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a file of bytes; UserError where it is something else: a pipe would wait for ever."""
     try:
@@ -43,10 +28,10 @@ def open_regular(path: str | Path) -> BinaryIO:
         if kind is None:
             return open(path, "rb")
     except FileNotFoundError as error:
-        raise UserError(shown(path), "no such file", "check its name") from error
+        raise UserError(path, "no such file", "check its name") from error
     except (OSError, ValueError) as error:  # no right to it, links that circle, a zero byte
-        raise UserError.cannot_be("opened", shown(path), error, "check its name") from error
-    raise UserError(shown(path), f"is {kind}", "give a file")
+        raise UserError.cannot_be("opened", path, error, "check its name") from error
+    raise UserError(path, f"is {kind}", "give a file")
 
 
 def user_cache() -> Path | None:
@@ -88,11 +73,11 @@ def read_lines(path: Path) -> list[str]:
     with open_regular(path) as file:
         data = file.read(MOST_TEXT + 1)
     if len(data) > MOST_TEXT:
-        raise UserError(shown(path), f"more than {MOST_TEXT} bytes", "a list has a name a line")
+        raise UserError(path, f"more than {MOST_TEXT} bytes", "a list has a name a line")
     try:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise UserError.cannot_be("read", shown(path), error, "save it as UTF-8 text") from error
+        raise UserError.cannot_be("read", path, error, "save it as UTF-8 text") from error
     return [line for line in lines if line]
 
 

@@ -12,7 +12,6 @@ from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_file
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 # the first of the names that objectInfo150.txt gives each
 CLASSES = (
@@ -71,7 +70,7 @@ class Ade20k(PairedDataset):
         if (home / "images" / "ADE").is_dir():
             what = "the full ADE20K, of 3,688 classes, is not read"
             remedy = "get ADEChallengeData2016.zip, the benchmark of 150"
-            raise UserError(shown(home), what, remedy)
+            raise UserError(home, what, remedy)
 
         def pair(part: str) -> Listing:
             images, labels = (home / kind / FOLDERS[part] for kind in ("images", "annotations"))

@@ -128,7 +128,7 @@ class AnnotatedDataset(PairedDataset):
         fill = self.ignore_index
         if self.uncovered == BACKGROUND:
             fill = next(at for name, at in self.values.items() if _is(name, BACKGROUND_NAMES))
-        with located(shown(path)):
+        with located(path):
             return Canvas(height, width, fill, self.max_pixels)
 
     def leave_out(self, path: Path, kinds: Iterable[str]) -> None:
@@ -185,7 +185,7 @@ class PhotographFinder:
             return found
         remedy = f"put it into {shown(self.folders[0])}" if self.folders else "add it"
         what = "names a photograph that is not there"
-        raise UserError(shown(place), what, remedy, repr(name))
+        raise UserError(place, what, remedy, repr(name))
 
 
 def sample_name(image: Path, root: Path) -> str:

@@ -147,7 +147,7 @@ class PairedDataset(SegmentationDataset):
         self.max_pixels = max_pixels
         if not self.root.is_dir():
             remedy = "give the one that holds the dataset"
-            raise UserError(shown(self.root), "no such folder", remedy)
+            raise UserError(self.root, "no such folder", remedy)
         self.classes = tuple(classes) if classes is not None else self.own_classes(self.root)
         self.first_name: str | None = None  # of 0, where that is unlabelled and has a name
         if reduce_zero_label and self.classes and means_unlabelled(self.classes[0], perhaps=True):
@@ -160,7 +160,7 @@ class PairedDataset(SegmentationDataset):
             more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
             raise UserError(first.place, first.problem, first.remedy + more, first.detail)
         if strict and not self.pairs:
-            raise UserError(shown(self.root), f"the split {split} has no photograph")
+            raise UserError(self.root, f"the split {split} has no photograph")
 
     @classmethod
     @abstractmethod
@@ -184,7 +184,7 @@ class PairedDataset(SegmentationDataset):
         classes = table[np.where(inside, values, 0)]
         wrong = ~inside | (classes == INVALID)
         if wrong.any():
-            raise UserError(shown(path), f"holds {values[wrong][0]}", valid)
+            raise UserError(path, f"holds {values[wrong][0]}", valid)
         return self.unlabelled(classes)
 
     def unlabelled(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -258,7 +258,7 @@ class PairedDataset(SegmentationDataset):
             wrong = (labels != IGNORE) & ((labels < 0) | (labels >= count))
             if wrong.any():
                 what = f"holds {labels[wrong][0]}, but there are {count} classes (0 to {count - 1})"
-                raise UserError(shown(path), what, "use label_map or reduce_zero_label")
+                raise UserError(path, what, "use label_map or reduce_zero_label")
         return labels
 
     def to_classes(self, values: NDArray[np.int32], path: Path) -> NDArray[np.int32]:
@@ -272,7 +272,7 @@ class PairedDataset(SegmentationDataset):
             labels = labels - 1
         if ((labels == IGNORE) & ~unlabelled).any():
             remedy = f"use label_map to bring the classes below {IGNORE}"
-            raise UserError(shown(path), f"class {IGNORE} is taken, it means unlabelled", remedy)
+            raise UserError(path, f"class {IGNORE} is taken, it means unlabelled", remedy)
         labels[unlabelled] = IGNORE
         return labels
 

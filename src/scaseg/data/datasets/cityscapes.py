@@ -16,7 +16,6 @@ from scaseg.data.decode.files import MAX_PIXELS, require_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
-from scaseg.io.paths import shown
 
 # id: name, as cityscapesscripts/helpers/labels.py has them; those with a colour are the classes
 LABELS = (
@@ -92,7 +91,7 @@ class Cityscapes(PairedDataset):
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if path.suffix == ".json":
             document = read_json(path).value
-            with located(shown(path)):
+            with located(path):
                 return self.unlabelled(_draw(document, self.max_pixels or MAX_PIXELS))
         values = read_labels(path, max_pixels=self.max_pixels)
         if path.name.endswith(FORMS[0]):

@@ -83,14 +83,14 @@ class CocoInstances(AnnotatedDataset):
             split = split_in(path.stem) or split_in(str(folder))
             if split in found:
                 what = f"{shown(found[split].name)} has annotations of the same split"
-                raise UserError(shown(path), what, "move one of them away")
+                raise UserError(path, what, "move one of them away")
             found[split] = path
         if not found:
             known = "annotations/instances_train2017.json or the like"
-            raise UserError(shown(root), "has no annotations of COCO", f"{known} should be there")
+            raise UserError(root, "has no annotations of COCO", f"{known} should be there")
         if None in found and len(found) > 1:
             what = "its name says no split, but others do"
-            raise UserError(shown(found[None]), what, "rename it, or move it away")
+            raise UserError(found[None], what, "rename it, or move it away")
         return found
 
     @classmethod
@@ -151,7 +151,7 @@ class CocoPanoptic(CocoInstances):
         if labels := PhotographFinder(folders).find(photograph.label_map):
             return labels
         what = f"names a label map that is not in {path.stem}/"
-        raise UserError(shown(path), what, "unpack it", repr(photograph.label_map))
+        raise UserError(path, what, "unpack it", repr(photograph.label_map))
 
     def read_values(self, path: Path) -> NDArray[np.int32]:
         if not path.is_file():
@@ -166,7 +166,7 @@ class CocoPanoptic(CocoInstances):
         distinct, places = np.unique(ids, return_inverse=True)
         unknown = [id_ for id_ in distinct.tolist() if id_ not in classes]
         if unknown:
-            raise UserError(shown(path), f"holds the id {unknown[0]}", "no segment has it")
+            raise UserError(path, f"holds the id {unknown[0]}", "no segment has it")
         values = np.array([classes[id_] for id_ in distinct.tolist()], np.int32)
         return values[places].reshape(ids.shape)
 

@@ -21,7 +21,6 @@ from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 # ids 1 to 182; https://github.com/nightrome/cocostuff/blob/master/labels.txt
 NAMES = (
@@ -117,9 +116,9 @@ class CocoStuff10k(PairedDataset):
             if len(names) - (names[:1] == ("unlabeled",)) == len(NAMES):
                 return BY_ID
             remedy = "version 1.1 names 182 and version 1.0 172, 'unlabeled' first"
-            raise UserError(shown(path), f"names {len(names)} classes", remedy)
+            raise UserError(path, f"names {len(names)} classes", remedy)
         what = f"no variable `names` in the first {SCANNED} files"
-        raise UserError(shown(folder), what, "versions 1.0 and 1.1 are known by it")
+        raise UserError(folder, what, "versions 1.0 and 1.1 are known by it")
 
 
 class CocoStuff164k(PairedDataset):

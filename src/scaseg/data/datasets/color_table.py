@@ -60,7 +60,7 @@ class ColorTable:
         """Read a file of names and colours."""
         rows = read_table(path)
         if rows[0][1] is None:
-            raise UserError(shown(path), "has names without colours", "give lines `name r g b`")
+            raise UserError(path, "has names without colours", "give lines `name r g b`")
         return cls([(name, color) for name, color in rows if color is not None], shown(path))
 
     def read_labels(
@@ -68,7 +68,7 @@ class ColorTable:
     ) -> tuple[NDArray[np.int32], Counter[Color]]:
         """Read a label map of colours, see look_up; a UserError names the file."""
         colors = read_colors(path, lossy=unknown == "nearest", max_pixels=max_pixels)
-        with located(shown(path)):
+        with located(path):
             return self.look_up(colors, unknown)
 
     @property
@@ -156,7 +156,7 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
     """
     lines = [line for line in read_lines(path) if not line.startswith("#")]
     if not lines:
-        raise UserError(shown(path), "names no class", "give lines such as `sky 128 128 128`")
+        raise UserError(path, "names no class", "give lines such as `sky 128 128 128`")
     header = [word.strip(' "').lower() for word in re.split(r"[,;\t]", lines[0])]
     columns = next(
         (one for one in (("r", "g", "b"), ("red", "green", "blue")) if {*one} <= {*header}), None
@@ -168,7 +168,7 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
         table = list(csv.reader(lines[1:], delimiter=separator, skipinitialspace=True))
         rows = [dict(zip(header, row, strict=False)) for row in table]
         if nameless := [at for at, row in enumerate(rows, 2) if not row.get(name, "").strip()]:
-            raise UserError(shown(path), f"line {nameless[0]} has no name", "name the class")
+            raise UserError(path, f"line {nameless[0]} has no name", "name the class")
         return [
             (row[name].strip(), _color([row.get(one, "") for one in columns], path, number))
             for number, row in enumerate(rows, 2)
@@ -186,7 +186,7 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
         at = with_color.index(False) + 1
         if at > 1:
             what, remedy = f"line {at}: {lines[at - 1]!r}", "give `name r g b`"
-            raise UserError(shown(path), what, remedy)
+            raise UserError(path, what, remedy)
         del found[0]  # a header without r, g and b
     return found
 
@@ -194,7 +194,7 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
 def _color(values: Iterable[str], path: Path, line: int) -> Color:
     levels = [int(value) if value.strip().isdecimal() else -1 for value in values]
     if not all(0 <= level <= 255 for level in levels):
-        raise UserError(shown(path), f"line {line} has no colour", "give r, g, b from 0 to 255")
+        raise UserError(path, f"line {line} has no colour", "give r, g, b from 0 to 255")
     red, green, blue = levels
     return red, green, blue
 

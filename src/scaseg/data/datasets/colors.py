@@ -115,7 +115,7 @@ class ColorDataset(SuffixDataset):
     def _read_index(self, path: Path) -> NDArray[np.int32]:
         colors = read_colors(path, max_pixels=self.max_pixels)
         if (colors != colors[..., :1]).any():
-            raise UserError(shown(path), "has colours, but the table has names alone", TABLE)
+            raise UserError(path, "has colours, but the table has names alone", TABLE)
         return colors[..., 0].astype(np.int32)
 
     def _require_gray(self) -> None:
@@ -123,7 +123,7 @@ class ColorDataset(SuffixDataset):
         blurred = [pair.labels for pair in self.pairs if pair.labels.suffix.lower() in JPEG]
         if blurred:
             what = "a JPEG label map, and no table of the colours that it had"
-            raise UserError(shown(blurred[0]), what, f"{TABLE}, and --unknown-colors nearest")
+            raise UserError(blurred[0], what, f"{TABLE}, and --unknown-colors nearest")
         counted: Counter[Color] = Counter()
         for pair in self.pairs[:SCANNED]:
             with suppress(UserError):  # reading its labels will report it
@@ -135,7 +135,7 @@ class ColorDataset(SuffixDataset):
         more = f", or {' or '.join(fits)}, which has these colours" if fits else ""
         detail = f"{len(counted)} colours: {some}" + (", ..." if len(counted) > 6 else "")
         what = "no table says which class a colour is"
-        raise UserError(shown(self.root), what, f"{TABLE}{more}", detail)
+        raise UserError(self.root, what, f"{TABLE}{more}", detail)
 
     @property
     def notes(self) -> Sequence[str]:

@@ -119,14 +119,14 @@ def _required(root: Path) -> list[Path]:
     named = root / "annotations.xml"  # whatever is in it: reading it says what is wrong
     found = _files(root) or [named]
     if not found[0].is_file():
-        raise UserError(shown(named), "no such file", REMEDY)
+        raise UserError(named, "no such file", REMEDY)
     return found
 
 
 @cached_by_file(4)  # it is asked for by every photograph
 def _load(path: Path) -> _File:
     document = read_xml(path)
-    with located(shown(path)):
+    with located(path):
         if next(document.find("track"), None) is not None:
             raise UserError("", "CVAT for video", REMEDY)
         images: dict[str, Element] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaseg.config.reading import parse
 from scaseg.errors import UserError, located
-from scaseg.io.paths import cached_by_file, open_regular, shown
+from scaseg.io.paths import cached_by_file, open_regular
 
 MOST_BYTES = 1 << 20
 
@@ -23,7 +23,7 @@ def find_yaml(root: Path) -> Path | None:
 @cached_by_file(16)  # it is asked for by every photograph
 def read_yaml(path: Path) -> dict[Any, Any]:
     """Read such a file; UserError if it is none."""
-    with located(shown(path)):
+    with located(path):
         with open_regular(path) as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:

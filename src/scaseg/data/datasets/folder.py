@@ -55,7 +55,7 @@ class FolderDataset(PairedDataset):
             return yaml_classes(root)
         names = tuple(read_class_names(path))
         if not names:
-            raise UserError(shown(path), "names no class", "give one name a line")
+            raise UserError(path, "names no class", "give one name a line")
         return names
 
     @property
@@ -117,7 +117,7 @@ def _complete(root: Path, place: Place | None) -> tuple[Path, Path]:
                 forms = f"did you mean --data {shown(root.parent)}?"
             there = contents(root)
             found = there and f"{shown(root)} has {there}"
-            raise UserError(shown(folder), "no such folder", advice(root) or forms, found)
+            raise UserError(folder, "no such folder", advice(root) or forms, found)
     return images, labels
 
 
@@ -127,7 +127,7 @@ def _pair(
     """Pair files by name; where none pair, one problem says how those that are there are called."""
     tops = {folder.relative_to(root).parts[0].lower() for folder in (images, labels)}
     if not tops <= set(PREFERRED) and (known := advice(root)):  # with values of its own
-        raise UserError(shown(root), "is in another format than images/ and labels/", known)
+        raise UserError(root, "is in another format than images/ and labels/", known)
     # arrays only where there is no other file: beside photographs they may be anything
     suffixes = IMAGE_SUFFIXES if find_files(images, *IMAGE_SUFFIXES) else (".npy",)
     pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, suffixes, listed_in)
@@ -139,14 +139,14 @@ def _pair(
         what = f"has {shown(there)} for {shown(photograph)}, and no label map of its name"
         suffix = Path(there).suffix.lower()
         way = RENAME if suffix in LABEL_SUFFIXES else SAVE if suffix == ".gif" else CONVERT
-        problems = [UserError(shown(labels), what, advice(root) or way)]
+        problems = [UserError(labels, what, advice(root) or way)]
     return pairs, problems
 
 
 def _of_split(root: Path, split: str, place: Place) -> Listing:
     """Pair the files in the folders of a split."""
     if place.labels is None:
-        raise UserError(shown(place.images), "has no label maps beside it", "`predict` needs none")
+        raise UserError(place.images, "has no label maps beside it", "`predict` needs none")
     pairs, problems = _pair(root, None, place.images, place.labels)
     return _with_split(split, pairs), problems
 
@@ -180,9 +180,9 @@ def _no_list(path: Path) -> UserError:
     others = sorted(other.stem for other in text_files(root) if other.stem.lower() != "classes")
     if there or others:
         known = ", ".join(dict.fromkeys([*there, *others]))
-        return UserError(shown(path), "no such file", f"the splits here are {known}")
+        return UserError(path, "no such file", f"the splits here are {known}")
     return UserError(
-        shown(path),
+        path,
         "no such file, nor any other list",
         "write it, a name a line, or give no split to take all photographs (evaluate: --split all)",
     )

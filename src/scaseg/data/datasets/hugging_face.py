@@ -153,7 +153,7 @@ class HuggingFace(EmbeddedDataset):
         if [len(found) for found in chosen] != [1, 1]:
             what = f"has the columns {', '.join(names)}"
             remedy = "say which: --image-column and --label-column"
-            raise UserError(shown(table.path), what, remedy)
+            raise UserError(table.path, what, remedy)
         return chosen[0][0], chosen[1][0]
 
     @classmethod
@@ -164,7 +164,7 @@ class HuggingFace(EmbeddedDataset):
         if (path := root / "id2label.json").is_file():
             found = read_json(path)
             if not all(re.fullmatch(r"\d{1,5}", key) for key in found.value):
-                raise UserError(shown(path), "not every key is a number", "give ids and names")
+                raise UserError(path, "not every key is a number", "give ids and names")
             return {int(key): found.get(key, str) for key in sorted(found.value, key=int)}
         table = open_table(next(iter(cls._files(root))))
         feature = table.features.get(cls.columns(table)[1])
@@ -193,10 +193,10 @@ class HuggingFace(EmbeddedDataset):
         if len(homes) > 1:
             several = ", ".join(sorted("/".join(home) or "." for home in homes))
             what = f"holds several configurations ({several})"
-            raise UserError(shown(root), what, "give the folder of one")
+            raise UserError(root, what, "give the folder of one")
         if not found:
             known = f"data/*.parquet, {SAVED} or {STATE} should be there"
-            raise UserError(shown(root), "has no table of Hugging Face", known)
+            raise UserError(root, "has no table of Hugging Face", known)
         return {path: split_in(one.stem) or split_in(str(one)) for path, one in below.items()}
 
 
@@ -209,7 +209,7 @@ def _saved(folder: Path) -> Iterator[Path]:
     for one in state.each("_data_files"):
         name = one.get("filename", str)
         if Path(name).name != name or not (folder / name).is_file():
-            raise UserError(shown(folder / Path(name).name), "no such file", "fetch it again")
+            raise UserError(folder / Path(name).name, "no such file", "fetch it again")
         yield folder / name
 
 

@@ -217,7 +217,7 @@ def _only(folders: Sequence[Path]) -> Path | None:
     if len(folders) > 1:
         names = " and ".join(f"{shown(one.name)}/" for one in folders)
         remedy = "keep one, or rename the right ones to images/ and labels/"
-        raise UserError(shown(folders[0].parent), f"{names} may hold the same", remedy)
+        raise UserError(folders[0].parent, f"{names} may hold the same", remedy)
     return folders[0] if folders else None
 
 

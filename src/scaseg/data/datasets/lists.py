@@ -10,7 +10,7 @@ from unicodedata import normalize
 from scaseg.data.datasets.layout import Place, split_of
 from scaseg.data.datasets.pairs import FilePair, Listing
 from scaseg.errors import UserError
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import read_lines
 
 # a line of a list that names both files: images/a.jpg labels/a.png
 _PAIR = re.compile(
@@ -41,7 +41,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     if any(matches) and not all(matches):
         line = next(line for line, match in zip(lines, matches, strict=True) if not match)
         fits = "give a photograph a line, or a photograph and its label map"
-        raise UserError(shown(path), "not every line names a pair", fits, repr(line))
+        raise UserError(path, "not every line names a pair", fits, repr(line))
     return [(match[1], match[2]) for match in matches if match]
 
 
@@ -57,7 +57,7 @@ def find_pairs(
             if file is None:
                 problem = f"has no {what} that {listed_in} names"
                 remedy = "add what is missing, or take the line out"
-                problems.append(UserError(shown(root), problem, remedy, repr(one)))
+                problems.append(UserError(root, problem, remedy, repr(one)))
         image, labels = files
         if image is not None and labels is not None:
             inside = place is not None and image.is_relative_to(place.images)

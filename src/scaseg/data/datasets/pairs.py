@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from scaseg.data.decode.bands import BAND_SUFFIXES
 from scaseg.errors import UserError
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import read_lines
 
 JPEG = (".jpg", ".jpeg")  # for label maps never
 
@@ -31,7 +31,7 @@ def require_split(place: str | Path, split: str, splits: Collection[str]) -> Non
     """Raise a UserError that names the splits if this is none of them."""
     if split not in splits:
         there = f"there are {', '.join(splits) or 'none'}"
-        raise UserError(shown(place), f"has no split {split!r}", there)
+        raise UserError(place, f"has no split {split!r}", there)
 
 
 def find_each(
@@ -58,7 +58,7 @@ def read_list(path: Path, *, folders: bool = False) -> list[str]:
         if not line.startswith("#"):
             names.append(normalize("NFC", str(name) if folders else name.name))
     if not names:
-        raise UserError(shown(path), "names no photograph", "give one name a line")
+        raise UserError(path, "names no photograph", "give one name a line")
     return names
 
 
@@ -93,7 +93,7 @@ def pair_files(
     """Pair photographs and label maps of the same name, in the order of `names` (None: all)."""
     for folder, what in ((images, "photographs"), (labels, "label maps")):
         if not folder.is_dir():
-            raise UserError(shown(folder), "no such folder", f"it should hold the {what}")
+            raise UserError(folder, "no such folder", f"it should hold the {what}")
     maps = find_files(labels, *label_suffixes)
     photographs = find_files(images, *image_suffixes)
     if images == labels:  # x_mask.png is no photograph
@@ -104,12 +104,12 @@ def pair_files(
         )
         photographs = {name: paths for name, paths in rest if paths}
     if not photographs and names is None:
-        raise UserError(shown(images), "has no photograph", detail=", ".join(image_suffixes))
+        raise UserError(images, "has no photograph", detail=", ".join(image_suffixes))
     pairs: list[FilePair] = []
     problems: list[UserError] = []
     for first, *others in (*photographs.values(), *maps.values()):
         what = f"{first.name} has the same name"
-        problems += [UserError(shown(other), what, "keep one of them") for other in others]
+        problems += [UserError(other, what, "keep one of them") for other in others]
     remedy = "add what is missing, or take the name out"
     folded = [_by_folded_case(found) for found in (photographs, maps)]
 
@@ -127,15 +127,15 @@ def pair_files(
         own = None if name is None else match(name, 1, maps)
         if name is None:
             what = f"has no photograph that {listed_in} names"
-            problems.append(UserError(shown(images), what, remedy, repr(listed)))
+            problems.append(UserError(images, what, remedy, repr(listed)))
         elif own is not None:
             pairs.append(FilePair(photographs[name][0], maps[own][0], name))
         elif lossy := next((path for path in blurred(name) if path.is_file()), None):
             png = "its values are blurred, use PNG"
-            problems.append(UserError(shown(lossy), "a JPEG label map", png))
+            problems.append(UserError(lossy, "a JPEG label map", png))
         else:
             what = "has no label map for a photograph"
-            problems.append(UserError(shown(labels), what, remedy, repr(name)))
+            problems.append(UserError(labels, what, remedy, repr(name)))
     return pairs, problems
 
 

@@ -16,7 +16,7 @@ from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import read_lines
 
 # The 59 by their ids among the 459 of labels.txt, which are alphabetical; so are these.
 IDS = {
@@ -120,7 +120,7 @@ def _counts_from_zero(folder: Path) -> bool:
             if (values == IGNORE).any() or (values == len(CLASSES)).any():
                 return bool((values == IGNORE).any())
     raise UserError(
-        shown(folder),
+        folder,
         "no PNG holds 255 or 59, so 0 may be a class or unlabelled",
         "rename it SegmentationClassContext if 0 is unlabelled",
     )
@@ -135,7 +135,7 @@ def _find_voc(root: Path) -> Path:
     for place in _places(root):
         if (place / "JPEGImages").is_dir():
             return place
-    raise UserError(shown(root), "has no VOCdevkit/VOC2010/JPEGImages", "unpack VOC 2010 there")
+    raise UserError(root, "has no VOCdevkit/VOC2010/JPEGImages", "unpack VOC 2010 there")
 
 
 def _find_lists(root: Path, split: str) -> list[Path]:
@@ -154,13 +154,13 @@ def _find_labels(root: Path) -> tuple[Path, str]:
             # run-length codes of every region of 10,103 photographs in one file: each process of
             # a loader would hold all of it to read one photograph
             raise UserError(
-                shown(merged),
+                merged,
                 "the Detail API's one file for all photographs is not read",
                 "convert it to SegmentationClassContext/*.png with mmseg's "
                 "tools/dataset_converters/pascal_context.py, or get trainval/*.mat",
             )
     forms = ", ".join(f"{name}/*{suffix}" for name, suffix in FORMS)
-    raise UserError(shown(root), "has no label maps", f"one of {forms} should be there")
+    raise UserError(root, "has no label maps", f"one of {forms} should be there")
 
 
 def _read_order(path: Path) -> list[int]:
@@ -175,5 +175,5 @@ def _read_order(path: Path) -> list[int]:
     numbers, found = list(range(1, len(CLASSES) + 1)), len(set(order.values()))
     if sorted(order) != numbers or found != len(CLASSES):
         remedy = "it should have a line `1: aeroplane` for each"
-        raise UserError(shown(path), f"names {found} of the 59 classes", remedy)
+        raise UserError(path, f"names {found} of the 59 classes", remedy)
     return [order[number] for number in numbers]

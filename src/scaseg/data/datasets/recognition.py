@@ -84,10 +84,10 @@ def require_one(root: str | Path) -> Recognized:
     if formats:
         fits = "; ".join(f"{one.name}: {one.found}" for one in formats)
         names = ", ".join(one.name for one in formats)
-        raise UserError(shown(root), "several formats fit", f"give one of {names}", fits)
+        raise UserError(root, "several formats fit", f"give one of {names}", fits)
     problem = "no such folder" if not Path(root).is_dir() else "its format is not recognized"
     known = "`scaseg data list` shows what each looks like"
-    raise UserError(shown(root), problem, f"give a format by name, {known}")
+    raise UserError(root, problem, f"give a format by name, {known}")
 
 
 def advice(root: str | Path) -> str:

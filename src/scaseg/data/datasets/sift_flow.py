@@ -14,7 +14,6 @@ from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_lis
 from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 SCENES = "spatial_envelope_256x256_static_8outdoorcategories"
 TEST_LIST = "TestSet1.txt"
@@ -70,7 +69,7 @@ class SiftFlow(PairedDataset):
         if split is not None:
             path = root / TEST_LIST
             if not path.is_file():
-                raise UserError(shown(path), "no such file", "it separates test from train")
+                raise UserError(path, "no such file", "it separates test from train")
             require_split(root, split, cls.splits(root))
             test = [name for name in read_list(path) if name not in UNANNOTATED]
             names = test if split == "test" else sorted(everything.difference(test))

@@ -31,7 +31,6 @@ from scaseg.data.datasets.pairs import (
 )
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 SCANNED = 5  # label maps that are looked at for their kind
 
@@ -113,7 +112,7 @@ class SuffixDataset(FolderDataset):
         if found:
             problem = f"several endings fit: {', '.join(map(str, found))}"
         remedy = "give --image-suffix and --label-suffix, such as .jpg and _mask.png"
-        raise UserError(shown(images), problem, remedy)
+        raise UserError(images, problem, remedy)
 
     @classmethod
     def pair(cls, place: Place, names: Sequence[str] | None = None, listed_in: str = "") -> Listing:

@@ -18,7 +18,6 @@ from scaseg.data.decode.files import max_bytes
 from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
 from scaseg.data.decode.shapes import Canvas, Region
 from scaseg.errors import UserError, located
-from scaseg.io.paths import shown
 
 WITHOUT_AREA = ("line", "polyline", "point", "graph")
 
@@ -56,7 +55,7 @@ class Supervisely(AnnotatedDataset):
                 own = (folder / image.stem).relative_to(root).as_posix()
                 return FilePair(image, labels, own)
         what = "has no annotation of a photograph"
-        raise UserError(shown(folder / "ann"), what, "add it", repr(image.name))
+        raise UserError(folder / "ann", what, "add it", repr(image.name))
 
     def draw(self, path: Path) -> Canvas:
         document = read_json(path)

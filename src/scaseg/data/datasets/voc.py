@@ -14,7 +14,6 @@ from scaseg.data.datasets.color_table import VOC_SOURCE, ColorTable, built_in, r
 from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.image import image_mode, read_labels
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 LABELS = ("SegmentationClass", "SegmentationClassPNG")  # the second is labelme2voc's
 SPLITS = ("train", "val", "test")
@@ -101,9 +100,9 @@ def _home(root: Path) -> Path:
     found = [place for place in places if (place / "JPEGImages").is_dir()]
     if len(found) > 1:
         years = ", ".join(place.name for place in found)
-        raise UserError(shown(root), f"holds several years ({years})", "give the folder of one")
+        raise UserError(root, f"holds several years ({years})", "give the folder of one")
     if not found:
-        raise UserError(shown(root / "JPEGImages"), "no such folder", "give VOC2012 or the like")
+        raise UserError(root / "JPEGImages", "no such folder", "give VOC2012 or the like")
     return found[0]
 
 
@@ -111,7 +110,7 @@ def _labels(home: Path) -> Path:
     for name in LABELS:
         if (home / name).is_dir():
             return home / name
-    raise UserError(shown(home / LABELS[0]), "no such folder", "it should hold the label maps")
+    raise UserError(home / LABELS[0], "no such folder", "it should hold the label maps")
 
 
 def _list(home: Path, split: str) -> Path:

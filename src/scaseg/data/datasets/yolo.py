@@ -146,7 +146,7 @@ def _describe(root: Path) -> _Description:
         folders = {None: "images"}
     if not folders:
         known = "it names classes, train and val; or give images/, labels/ and classes.txt"
-        raise UserError(shown(root / "data.yaml"), "no such file", known)
+        raise UserError(root / "data.yaml", "no such file", known)
     return _Description(shown(names or root / "classes.txt"), names and read_lines(names), folders)
 
 
@@ -165,7 +165,7 @@ def _photographs(root: Path, split: str | None) -> Iterator[Path | UserError]:
         else:
             for line in read_lines(place):
                 what = "names a photograph that is not there"
-                missing = UserError(shown(place), what, "add it", repr(line))
+                missing = UserError(place, what, "add it", repr(line))
                 yield _locate(root, line) or missing
 
 

@@ -158,13 +158,13 @@ def _read(path: Path) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
-            raise UserError(shown(path), f"{size} bytes", f"{MOST_BYTES} are taken, split it")
+            raise UserError(path, f"{size} bytes", f"{MOST_BYTES} are taken, split it")
         data = file.read(size)  # Python allocates as much as it is asked to read
     return re.sub(rb"\A\xef\xbb\xbf", b"", data) if data[:1] == b"\xef" else data
 
 
 def _invalid(path: Path, kind: str, detail: str) -> UserError:
-    return UserError(shown(path), f"not valid {kind}", "export it again", detail)
+    return UserError(path, f"not valid {kind}", "export it again", detail)
 
 
 def _short(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from scaseg.data.decode.files import open_untrusted
 from scaseg.errors import UserError
-from scaseg.io.paths import cached_by_file, shown
+from scaseg.io.paths import cached_by_file
 
 MOST_BYTES = 1 << 32  # of a group of rows, unpacked; photographs are written by 100
 # of all files together: a shuffled dataset has many open, and asks each for another group
@@ -98,7 +98,7 @@ def _import_pyarrow(path: Path) -> Any:
         import pyarrow.parquet
     except ImportError as error:
         remedy = "install it: pip install 'scaseg[data]'"
-        raise UserError(shown(path), "needs pyarrow", remedy) from error
+        raise UserError(path, "needs pyarrow", remedy) from error
     return pyarrow
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from scaseg.data.decode import files
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
 
 MOST_FILES = 1 << 21  # of one shard
 IMAGE = re.compile(r"(?:(?:image|img|photo|rgb)\.)?(?:jpe?g|png|webp|tiff?|bmp|npy)")
@@ -57,7 +56,7 @@ class TarShard:
         if (len(images), len(labels)) != (1, 1):
             problem = f"{self.keys[row]} has {', '.join(found)}"
             remedy = "say which are image and labels: data.fields, such as [jpg, seg.png]"
-            raise UserError(shown(self.path), problem, remedy)
+            raise UserError(self.path, problem, remedy)
         return images[0], labels[0]
 
     def image_field(self, row: int) -> str:
@@ -68,14 +67,14 @@ class TarShard:
             images.remove("png")
         if len(images) != 1:
             problem = f"{self.keys[row]} has {', '.join(found)}"
-            raise UserError(shown(self.path), problem, "one of them must be an image")
+            raise UserError(self.path, problem, "one of them must be an image")
         return images[0]
 
     def read(self, row: int, field: str, most: int) -> bytes:
         """Return one file of a sample."""
         start, size = self.samples[self.keys[row]][field]
         if size > most:
-            raise UserError(shown(self.path), f"{size} bytes", f"{most} are taken")
+            raise UserError(self.path, f"{size} bytes", f"{most} are taken")
         with self.path.open("rb") as file:  # opened anew: loader processes share no position
             file.seek(start)
             return file.read(size)

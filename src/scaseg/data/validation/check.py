@@ -76,7 +76,7 @@ def read_data(
         except UserError as error:  # an empty list, a folder that is not there: the others go on
             splits[name], problems = [], [error]
         if not splits[name] and not problems:
-            problems = [UserError(shown(root), f"the split '{name}' is empty", "give it pairs")]
+            problems = [UserError(root, f"the split '{name}' is empty", "give it pairs")]
         missing += problems
     if not splits:
         splits["all images"] = everything.pairs
@@ -197,7 +197,7 @@ def require_labelled(dataset: PairedDataset, what: str) -> None:
 
 def _unlabelled(dataset: PairedDataset, what: str) -> UserError:
     remedy = "label some, or take others: a score would say nothing"
-    return UserError(shown(dataset.root), f"no pixel of the {what} images is labelled", remedy)
+    return UserError(dataset.root, f"no pixel of the {what} images is labelled", remedy)
 
 
 def require_valid(
