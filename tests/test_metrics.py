@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaseg.metrics import Calibration, ConfusionMatrix
+from scaseg.metrics import TEMPERATURES, Calibration, ConfusionMatrix
 
 
 def by_numpy(predicted, truth, classes, ignore):
@@ -132,6 +132,12 @@ def test_calibration_error_by_hand():
     calibration = Calibration()
     calibration.update(p, truth)
     assert calibration.errors() == (pytest.approx(2 / 5), pytest.approx(2 / 5))
+
+
+def test_a_temperature_lies_between_those_that_were_tried():
+    calibration = Calibration()
+    calibration.losses = (torch.arange(len(TEMPERATURES)) - 20.3).square().double() + 1
+    assert calibration.fit() == pytest.approx(2 ** ((20.3 - 16) / 8), rel=1e-4)
 
 
 def test_nothing_counted_has_no_temperature():

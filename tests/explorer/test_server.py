@@ -25,7 +25,7 @@ from scaseg.explorer import server
 from scaseg.explorer.guard import Guard
 from scaseg.explorer.pictures import Picture, Pictures, shared_picture
 from scaseg.explorer.server import create_app
-from scaseg.explorer.work import THREADS, Work
+from scaseg.explorer.work import FEATURES, THREADS, Work
 from scaseg.version import __version__
 
 HOST = "http://127.0.0.1"
@@ -233,6 +233,20 @@ def test_browsers_do_not_see_each_others_pictures():
     assert one.get(f"/api/images/{mine}").status_code == 404
     [shared] = other.get("/api/images").json()
     assert other.delete(f"/api/images/{shared['id']}").status_code == 403
+
+
+def test_every_picture_has_the_maps_of_its_own_features():
+    """Features are kept for a few pictures: never one's for another, nor those of a lost one."""
+    app, model = application(), network("sca")
+    images = [picture() // divisor for divisor in range(1, FEATURES + 2)]
+    visitors = [client(app) for _ in images]
+    keys = [send(web, png(one)).json()["id"] for web, one in zip(visitors, images, strict=True)]
+    for _ in range(2):
+        for web, key, image in zip(visitors, keys, images, strict=True):
+            found = web.get(f"/api/images/{key}/dependency?row=3&col=5").json()["shares"]
+            features = extract_features(model, image)
+            shares = features.context.dependency_map(features.features, 3, 5).detach()
+            np.testing.assert_allclose(found, shares.flatten(), rtol=1e-5, atol=1e-8)
 
 
 def test_pictures_expire_and_take_bounded_memory(monkeypatch):
