@@ -100,6 +100,14 @@ def test_maps_are_the_rows_of_the_coefficients(context):
     assert found.maps.dtype == np.float32
 
 
+def test_answers_are_the_labels_under_the_points():
+    model, image = small_model(), photograph(61, 90)
+    model.head.score.weight.data.normal_()  # classes that vary over the photograph
+    labels = model.predict(image).labels
+    y, x = np.argwhere(labels[:61, :61] != labels[:61, :61].T)[0]  # not the other way round
+    assert explain(model, image, points=[(x, y)]).answers == (model.classes[labels[y, x]],)
+
+
 def test_a_uniform_map_is_the_average():
     found = explain(small_model("average"), photograph(64, 64), points=[(32, 32)])
     others = found.maps[0][found.maps[0] > 0]

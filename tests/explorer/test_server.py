@@ -69,6 +69,9 @@ def test_a_picture_is_segmented_and_every_answer_is_that_of_python():
     labels = web.get(f"/api/images/{found['id']}/labels.png")
     assert labels.headers["content-type"] == "image/png"
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(labels.content))), expected.labels)
+    other = web.get(f"/api/images/{found['id']}/labels.png?model=second").content
+    expected = network("none").predict(picture()).labels
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(other))), expected)
 
     features = extract_features(model, picture())
     got = web.get(f"/api/images/{found['id']}/dependency?row=3&col=5").json()

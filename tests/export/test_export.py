@@ -30,7 +30,7 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("export")
     torch.manual_seed(0)
     model = small_model()
-    model.config = replace(model.config, fit=(60, 80))
+    model.config = replace(model.config, fit=(60, 80), temperature=1.5)
     model.save_pretrained(root / "model")
     main(["export", "--model", str(root / "model"), "--out", str(root / "m.onnx"), "--quiet"])
     return root
@@ -69,6 +69,7 @@ def test_the_file_is_one_and_says_what_it_is(place, proto):
     assert len(json.loads(about["palette"])) == 3
     assert json.loads(about["mean"]) == [0.485, 0.456, 0.406]
     assert json.loads(about["fit"]) == [60, 80]
+    assert json.loads(about["temperature"]) == 1.5
     assert about["scaseg"] == scaseg.__version__
     # nothing of the machine that made it: the exporter notes where each line of code lies
     assert b".py" not in proto.SerializeToString()

@@ -1,13 +1,17 @@
 """The best checkpoint, and the averaged weights that it may hold."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 import scaseg
+from scaseg.config.run import TrainingConfig
 from scaseg.io.model_folder import BEST
-from scaseg.training.callbacks import BestCheckpoint, ema_update
+from scaseg.training.callbacks import EMA, BestCheckpoint, ema_update
+from scaseg.training.module import SegmentationModule
 
 
 def test_the_best_that_is_saved_is_the_one_that_counts(tmp_path):
@@ -35,6 +39,21 @@ def test_a_running_mean_lets_go_of_the_first_weights():
     late = [torch.zeros(())]
     ema_update(late, values[:1], 10**6, decay=0.99)
     assert float(late[0]) == pytest.approx(0.01)
+
+
+def test_statistics_of_norms_are_averaged_with_the_weights():
+    model = scaseg.create_model("tiny", "none", "pointwise", classes=2)
+    module, ema = SegmentationModule(model, TrainingConfig()), EMA(decay=0.5)
+    ema._average_model = AveragedModel(module)
+    ema.on_train_start(None, module)
+    for step, value in enumerate((1.0, 3.0), start=1):
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.data.fill_(value)
+        ema.on_train_batch_end(SimpleNamespace(global_step=step))
+    kept = 2 / 11  # of the first, as above
+    for name, tensor in ema.averaged_model().state_dict().items():
+        expected = 3.0 if name.endswith("tracked") else 3 - 2 * kept
+        torch.testing.assert_close(tensor.double(), torch.full_like(tensor, expected).double())
 
 
 def test_counters_are_not_averaged():
