@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.cli.parsers import COMMANDS, named
-from tests.data.validation.test_check import root as root  # a clean data set
+from tests.data.validation.spoilt import root as root  # a clean data set
 
 ESCAPE = "\x1b"
 COLOR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[\d;]*m")

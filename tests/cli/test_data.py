@@ -11,8 +11,8 @@ from scaseg.cli import main
 from scaseg.config.recipe import load_recipe
 from scaseg.losses import class_weights
 from scaseg.progress import progress_bar
-from tests.data.validation.test_check import label_map
-from tests.data.validation.test_check import root as root  # a clean data set
+from tests.data.validation.spoilt import label_map
+from tests.data.validation.spoilt import root as root  # a clean data set
 from tests.shared import SHARED, needs
 
 

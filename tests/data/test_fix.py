@@ -9,8 +9,8 @@ from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.fix import Repairs
 from scaseg.data.fix import fix as fix_data
 from scaseg.data.validation.check import check_data
-from tests.data.validation.test_check import label_map, photograph
-from tests.data.validation.test_check import root as root  # five pairs, three classes, two splits
+from tests.data.validation.spoilt import label_map, photograph
+from tests.data.validation.spoilt import root as root  # five pairs, three classes, two splits
 
 
 def fix(*arguments):

@@ -10,8 +10,8 @@ from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.splits import evaluation_split
 from scaseg.training.data import open_data
 from scaseg.training.evaluation import check_dataset
-from tests.data.validation.test_check import ERRORS, WARNINGS, labels_everywhere
-from tests.data.validation.test_check import root as root  # a fixture
+from tests.data.validation.spoilt import ERRORS, WARNINGS, labels_everywhere
+from tests.data.validation.spoilt import root as root  # a fixture
 
 
 def train(folder, **options):

@@ -9,8 +9,8 @@ from PIL import Image
 from scaseg.data.datasets import base
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import Part, require_valid
-from tests.data.validation.test_check import label_map, labels_everywhere
-from tests.data.validation.test_check import root as root  # a fixture
+from tests.data.validation.spoilt import label_map, labels_everywhere
+from tests.data.validation.spoilt import root as root  # a fixture
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from PIL import Image
 from scaseg.cli import main
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import Part, check_data, quick_check, require_valid
-from tests.data.validation.test_check import label_map, labels_everywhere, lines
-from tests.data.validation.test_check import root as root  # a fixture
+from tests.data.validation.spoilt import label_map, labels_everywhere, lines
+from tests.data.validation.spoilt import root as root  # a fixture
 from tests.faults.catalogue import LIGHT
 
 TRAIN = ("train", *LIGHT, "--context", "sca")
