@@ -3,6 +3,8 @@ import os
 import pytest
 import torch
 
+from tests.clusters import ray_cluster  # noqa: F401
+
 os.environ["SCASEG_CACHE"] = ""  # tests, and what they start, remember nothing in anybody's home
 
 if (

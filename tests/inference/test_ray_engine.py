@@ -19,30 +19,18 @@ from scaseg.inference import ray_engine
 from scaseg.inference.outputs import RECORD, Provenance
 from scaseg.inference.pipeline import Settings
 from scaseg.inference.sources import InputFile
+from tests.clusters import add_node, remove_node
 from tests.inference.models import picture
 from tests.inference.test_sources import labels_of, parquet_rows
 
-MEMORY = 80_000_000  # bytes of Ray's object store on each node: only names pass through it
-
 
 @pytest.fixture(scope="module")
-def cluster():
-    """A head without workers and two nodes with one each; skipped where Ray cannot start."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'scaseg[ray]'")
-    from ray.cluster_utils import Cluster
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    options = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
-    # a dead node is missed after 4 seconds, not 30
-    checks = {"health_check_period_ms": 1000, "health_check_failure_threshold": 4}
-    options["_system_config"] = checks
-    try:
-        made = Cluster(initialize_head=True, head_node_args=options)
-        nodes = [made.add_node(num_cpus=1, object_store_memory=MEMORY) for _ in range(2)]
-    except Exception as error:
-        pytest.skip(f"Ray cannot start here: {error}")
-    yield made, nodes
-    made.shutdown()
+def cluster(ray_cluster):
+    """A head without workers, and two nodes with one each."""
+    nodes = [add_node(ray_cluster, num_cpus=1) for _ in range(2)]
+    yield ray_cluster, nodes
+    for node in nodes:
+        remove_node(ray_cluster, node)
 
 
 def workers(raylet):
@@ -103,7 +91,7 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
     at_first = done()
     wait_until(lambda: done() >= at_first + 10, running)
     at_second = done()
-    made.remove_node(nodes[1], allow_graceful=False)
+    remove_node(made, nodes[1])
     said, errors = running.communicate(timeout=200)
     assert running.returncode == 0, errors
     assert at_second < 157, "too late: all was done"

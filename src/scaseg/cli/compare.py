@@ -45,9 +45,9 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--quiet", "the table alone")
     option("--json", "print JSON in place of the table")
     option = partial(add_option, parser.add_argument_group("the queue"))
-    option(
-        "--jobs N", "trainings in parallel on one device, each in its own process (1)", default=1
-    )
+    about = "trainings in parallel on one device, each in its own process (1), or on the cluster "
+    about += "(what fits)"
+    option("--jobs N", about)
     about = "start nothing that would not end within, and stop what runs then; the same command "
     about += "goes on (no limit)"
     option("--time-limit SECONDS", about, type=_seconds)
@@ -56,6 +56,10 @@ def add_command(add: Callable[..., Parser]) -> None:
     about = "several machines, which share the folder of --out, run this command at once, and "
     about += "divide the trainings; those of one that is gone are taken over after a minute"
     option("--shared", about)
+    about = "trainings as tasks of a Ray cluster, see docs/machines.md (local)"
+    option("--engine", about, choices=("local", "ray"), default="local")
+    about = "of a GPU for each training on the cluster, such as 0.25 (1, where there are GPUs)"
+    option("--gpus SHARE", about, type=float)
     parser.set_defaults(run=_compare, reads_keys=COMPARED)
 
 
@@ -93,6 +97,8 @@ def _compare(options: argparse.Namespace) -> None:
                 time_limit=options.time_limit and options.time_limit - (time.monotonic() - began),
                 keep=options.keep,
                 shared=options.shared,
+                engine=options.engine,
+                gpus=options.gpus,
                 log=log,
                 progress=progress,
             )

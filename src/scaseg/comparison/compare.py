@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from scaseg.comparison.claims import CLAIMS, Claims
 from scaseg.comparison.jobs import Job, make_jobs, parse_variant
 from scaseg.comparison.queue import Queue
+from scaseg.comparison.ray_jobs import place_on
 from scaseg.comparison.results import RESULTS, Results
 from scaseg.comparison.statistics import Summary, summarize, values_of
 from scaseg.comparison.tables import to_row, write_tables
@@ -32,12 +34,14 @@ from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER
 from scaseg.io.lock import LOCK, folder_lock
 from scaseg.io.model_folder import MODEL, RECIPE
+from scaseg.io.ray_cluster import connected
 from scaseg.models.build import load_model
 from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
 from scaseg.training.run import train
 
 PICTURE = "compare.png"
+ENGINES = ("local", "ray")
 KEEP = ("models", "all", "nothing")
 
 
@@ -63,10 +67,12 @@ def compare(
     overrides: Mapping[str, Any] | None = None,
     seeds: int = 3,
     split: str | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     time_limit: float | None = None,
     keep: str = "models",
     shared: bool = False,
+    engine: str = "local",
+    gpus: float | None = None,
     log: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> Comparison:
@@ -75,10 +81,11 @@ def compare(
     run: a RunConfig, or a recipe's path or name (None: own_folder) with overrides such as
     {"data.root": "photos"}.
     contexts: names, or NAME:option=value; the first is what the others are compared with. jobs:
-    trainings in parallel, each in a process of its own.
+    trainings in parallel, each in a process of its own (None: 1, or what the cluster has room for).
     time_limit: seconds; nothing is started that would not end within, and what runs then is
     stopped, to be resumed by the next call. keep: "models", "all" or "nothing" of a finished job.
     shared: other machines run the same comparison in the same folder, each job by one of them.
+    engine: "ray" for jobs as tasks of a Ray cluster, with so many `gpus` each, perhaps 0.25.
     progress: called with the finished epochs and their total.
     """
     started = time.monotonic()
@@ -94,13 +101,22 @@ def compare(
     if run.model.start_from is not None:
         problem = f"{run.model.start_from}, but a comparison trains networks of its own"
         raise UserError("--model.start_from", problem, "use --backbone-weights")
+    if engine not in ENGINES:
+        raise UserError.choice("--engine", engine, ENGINES)
+    if engine == "ray" and shared:
+        raise UserError("--shared", "came with --engine ray", "give one of the two")
+    if engine != "ray" and gpus is not None:
+        raise UserError("--gpus", "came without --engine ray", "leave it out, or give both")
+    if gpus is not None and not 0 < gpus <= 1:
+        raise UserError("--gpus", f"{gpus:g}", "give a share of a GPU, such as 0.25, or 1")
     if keep not in KEEP:
         raise UserError.choice("--keep", keep, KEEP)
     wanted = make_jobs(run, contexts, seeds)
     if run.machine.devices * run.machine.nodes > 1:
         remedy = "use 1, and --jobs for more"
         raise UserError("--devices", "a comparison runs on one device", remedy)
-    with folder_lock(folder, shared=shared):
+    with ExitStack() as stack:
+        stack.enter_context(folder_lock(folder, shared=shared))
         _check_folder(folder, run)
         results = Results(folder, shared=shared)
         splits = _check_splits(run, split, [*wanted, *results.rows])
@@ -108,7 +124,11 @@ def compare(
             results.adopt(job)  # a queue was killed before it could
         stale = _find_stale(results, splits)
         waiting = [job for job in wanted if job not in results.rows]
-        _try_out(run, waiting, results)
+        _try_out(run, waiting, results, engine == "local")
+        deadline = None if time_limit is None else started + time_limit
+        queue = Queue(run, results, split, jobs or 1, keep, deadline, log, progress)
+        if engine == "ray" and waiting:
+            place_on(stack.enter_context(connected()), queue, jobs=jobs, gpus=gpus)
         if not (folder / RECIPE).is_file():
             save_recipe(run, folder / RECIPE, exclusive=True)
             _check_folder(folder, run)  # another machine may have been faster, with other settings
@@ -119,13 +139,12 @@ def compare(
         for job in results.rows:
             results.clean_up(job, keep)
         if waiting:
-            at_once = min(jobs, len(waiting))
+            at_once = min(queue.parallel, len(waiting))
             for note in notes:
                 log(note)
             log(f"{len(waiting)} of {len(wanted)} trainings to do, {at_once} at once")
-        deadline = None if time_limit is None else started + time_limit
-        claims = Claims(folder) if shared else None
-        queue = Queue(run, results, split, jobs, keep, deadline, log, progress, claims)
+        if shared:
+            queue.claims = Claims(folder)
         queue.work(wanted)
         results.refresh()
         rows = results.of(wanted)
@@ -193,8 +212,11 @@ def _find_stale(results: Results, splits: Mapping[int | None, str]) -> list[Job]
     return stale
 
 
-def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results) -> None:
-    """Train one batch of each new variant: options that do not fit show now, not in hours."""
+def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results, here: bool) -> None:
+    """Train one batch of each new variant: options that do not fit show now, not in hours.
+
+    here=False: the jobs will run on other machines, which may have what this one has not.
+    """
     tried = {job.variant for job in results.rows}
     for job in waiting:
         if job.variant in tried or job.run_folder(results.folder).exists():
@@ -202,4 +224,6 @@ def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results) -> None:
         tried.add(job.variant)
         own = job.configure(run)
         data, machine = replace(own.data, cache="none"), replace(own.machine, workers=0)
+        if not here:
+            machine = replace(machine, device="cpu", precision="32")
         train(replace(own, data=data, machine=machine), fast_dev_run=True, quiet=True)

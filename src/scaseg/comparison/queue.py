@@ -7,11 +7,9 @@ over which it was told what to do, is closed then.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from typing import NamedTuple
 
 from scaseg.comparison.claims import BEAT, Claims
 from scaseg.comparison.jobs import Job
+from scaseg.comparison.process import GRACE, POLL, Launcher, Process, end, start_process
 from scaseg.comparison.results import Results, epochs_done
 from scaseg.config.run import RunConfig
 from scaseg.io.table import read_rows
@@ -30,10 +29,7 @@ from scaseg.training.run_folder import METRICS
 from scaseg.training.signals import Signals
 
 WORKER = "scaseg.comparison.worker"  # the module that a job's process runs
-POLL = 0.1  # seconds between checks
 LOOK = 2.0  # seconds between looks at what other machines do
-GRACE = 30.0  # seconds to save a state in, after SIGTERM
-Process = subprocess.Popen[bytes]
 
 
 class Running(NamedTuple):
@@ -53,7 +49,7 @@ class Queue:
     would not end before, and what runs then is stopped. Afterwards `failed` holds the errors of
     jobs that failed, and `waiting` the jobs that were not finished. claims: where other machines
     take part; those that have nothing to do wait for the others, whose jobs they take over if need
-    be.
+    be. launch: starts jobs elsewhere than on this machine, with so many cores each.
     """
 
     run: RunConfig
@@ -65,6 +61,8 @@ class Queue:
     log: Callable[[str], None] = lambda line: None
     progress: Progress = lambda done, total: None
     claims: Claims | None = None
+    launch: Launcher = start_process
+    cores: int | None = None
     waiting: list[Job] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     failed: dict[Job, str] = field(default_factory=dict)
@@ -97,7 +95,7 @@ class Queue:
 
     def start(self, job: Job) -> Process:
         """Begin a job; closing its standard input ends it."""
-        cores = max(1, usable_cores() // self.parallel)
+        cores = self.cores or max(1, usable_cores() // self.parallel)
         run = job.configure(self.run)
         if run.machine.workers is None:
             workers = min(8, cores - 1)  # one core for the training itself
@@ -114,23 +112,7 @@ class Queue:
         # first the folder by which others, and this one if it is killed now, know a comparison
         job.run_folder(self.results.folder).parent.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(exist_ok=True)
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", WORKER],
-                # threads that wait for each other on a busy core would wait most of the time
-                env={"OMP_NUM_THREADS": str(cores), **os.environ},
-                stdin=subprocess.PIPE,
-                stdout=file,
-                stderr=file,
-                process_group=0,  # Ctrl-C is for the queue, which asks its jobs to save
-            )
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps(task).encode() + b"\n")
-            process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended already, and its log says why
-        return process
+        return self.launch(WORKER, json.dumps(task), log, cores)
 
     def _fill(self) -> bool:
         """Start what there is room and time for; return whether anything was started."""
@@ -178,7 +160,7 @@ class Queue:
             return
         self._next_beat = time.monotonic() + BEAT
         for one in [one for one in self.running if self.claims.is_lost(one.job)]:
-            _kill(one.process)
+            end(one.process)
             self.running.remove(one)
             self.waiting.append(one.job)
             self.claims.release(one.job)
@@ -191,7 +173,7 @@ class Queue:
             self.running.remove(one)
             one.process.communicate()  # closes its standard input
             if not self._adopt(one.job):
-                self.failed[one.job] = self._error_of(one.job, one.process.returncode)
+                self.failed[one.job] = self._error_of(one.job, one.process)
                 self.log(f"failed: {self.failed[one.job]}")
             if self.claims is not None:
                 self.claims.release(one.job)
@@ -211,8 +193,9 @@ class Queue:
         self.results.clean_up(job, self.keep)
         log = self._log_of(job)
         log.unlink(missing_ok=True)
-        # where machines share it, another may be about to write there
-        if self.claims is None and log.parent.is_dir() and not any(log.parent.iterdir()):
+        # others, here or on another machine, may be about to write there
+        is_last = self.claims is None and not self.running
+        if is_last and log.parent.is_dir() and not any(log.parent.iterdir()):
             log.parent.rmdir()
         return True
 
@@ -222,15 +205,15 @@ class Queue:
         for process in processes:
             if process.poll() is None:
                 process.terminate()
-        end = time.monotonic() + GRACE
+        limit = time.monotonic() + GRACE
         try:
             for process in processes:
-                process.wait(max(0.0, end - time.monotonic()))
+                process.wait(max(0.0, limit - time.monotonic()))
         except subprocess.TimeoutExpired:
             pass
         finally:  # also when Ctrl-C is pressed again
             for process in processes:
-                _kill(process)
+                end(process)
         stopped = [one.job for one in self.running if not self._adopt(one.job)]  # else just done
         self.running, self.waiting = [], [*stopped, *self.waiting]
 
@@ -268,25 +251,20 @@ class Queue:
     def _log_of(self, job: Job) -> Path:
         return self.results.folder / "logs" / f"{job.run_folder('').name}.log"
 
-    def _error_of(self, job: Job, code: int) -> str:
+    def _error_of(self, job: Job, process: Process) -> str:
         """The last error of a failed job, in one line."""
-        log = self._log_of(job)
+        log, code = self._log_of(job), process.returncode or 0
         text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
         errors = [line for line in text.splitlines() if line.startswith("error: ")]
-        if errors:
+        if problem := getattr(process, "problem", None):
+            last = problem
+        elif errors:
             last = errors[-1].removeprefix("error: ")
         elif code == -getattr(signal, "SIGKILL", 9):
             last = "killed by the system, perhaps for lack of memory; try fewer --jobs"
         else:
             last = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
         return f"{job}: {last} (its log is {log})"
-
-
-def _kill(process: Process) -> None:
-    """End a process and all that it has started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-    process.communicate()  # waits, and closes its standard input
 
 
 def _clock(seconds: float) -> str:

@@ -14,8 +14,9 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,6 +28,7 @@ from scaseg.inference.pipeline import Pipeline, Settings
 from scaseg.inference.predict import usual_batch_size
 from scaseg.inference.sources import InputFile, batched
 from scaseg.io.ownership import RECORD
+from scaseg.io.ray_cluster import connected
 from scaseg.io.remote import is_remote
 
 BATCHES = 16  # of a block: enough to keep a GPU busy, few enough to do again
@@ -43,11 +45,13 @@ def predict_on_ray(
 ) -> Iterator[tuple[list[InputFile], Errors]]:
     """Predict files on the cluster; yield each block when it is done, with its bad images.
 
-    on_begin writes the record of the results, by which workers know the folder. The cluster is the
-    one of RAY_ADDRESS, or of this machine; where there is none, this machine becomes one.
-    UserError: there is no Ray. WorkError: a worker failed for another reason than being lost.
+    on_begin writes the record of the results, by which workers know the folder.
+    WorkError: a worker failed for another reason than being lost.
     """
-    with _connected() as ray:
+    with connected() as ray:
+        import_module("ray.data")  # part of ray from here on
+        ray.data.DataContext.get_current().enable_progress_bars = False  # the command has its own
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         resources = ray.cluster_resources()
         has_gpu = settings.device in ("auto", "cuda") and resources.get("GPU", 0) >= 1
         if settings.device == "cuda" and not has_gpu:
@@ -135,32 +139,6 @@ class _Worker:
         if not path.exists():
             problem = f"is not seen by {platform.node()}"
             raise WorkError(path, problem, "give folders that all machines share")
-
-
-@contextmanager
-def _connected() -> Iterator[Any]:
-    """Connect to Ray, quietly, and leave it as it was."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent home
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its words about itself
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise UserError("--engine", "ray", "install it: pip install 'scaseg[ray]'") from error
-    was_there = ray.is_initialized()
-    try:
-        if not was_there:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR)
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False  # the command has one of its own
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        yield ray
-    except (ray.exceptions.RayError, ConnectionError) as error:
-        detail = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise WorkError("--engine ray", one_line(detail) or type(error).__name__) from error
-    finally:
-        if not was_there:
-            ray.shutdown()
 
 
 def _dump(files: Iterable[InputFile]) -> str:

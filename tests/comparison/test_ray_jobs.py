@@ -1,0 +1,118 @@
+"""compare --engine ray: jobs with half a (pretended) GPU each, a worker and a node killed."""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scaseg.comparison import compare as module
+from scaseg.comparison import queue
+from scaseg.config.recipe import load_recipe
+from scaseg.errors import UserError
+from tests.clusters import add_node, remove_node
+from tests.comparison.queues import ROOT, keys, read_diary
+from tests.comparison.test_queue_killed import FAKE, wait_until
+from tests.processes import is_alive
+from tests.scenes import write_scenes
+
+
+@pytest.fixture
+def nodes(ray_cluster):
+    """Two nodes with a GPU each, which nothing here computes on."""
+    import ray
+
+    made = [add_node(ray_cluster, num_cpus=2, num_gpus=1) for _ in range(2)]
+    ray.init(ray_cluster.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    for node in made:
+        remove_node(ray_cluster, node)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray about itself
+def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatch, capsys):
+    """Told to stop, continued, killed twice: every row once, what was lost is done again."""
+    monkeypatch.setattr(queue, "WORKER", FAKE)
+    monkeypatch.setattr(module, "_try_out", lambda *_: None)
+    monkeypatch.chdir(ROOT)
+    scenes, out = write_scenes(tmp_path / "scenes", 12, size=(24, 24)), tmp_path / "out"
+    run = load_recipe(None, {"data.root": str(scenes), "data.folds": "3", "model.backbone": "tiny"})
+    diary, said, progress = tmp_path / "diary", [], []
+
+    def compare(seconds, **options):
+        orders = {"seconds": seconds, "diary": str(diary)}
+        (tmp_path / "orders.json").write_text(json.dumps(orders))
+        options |= {"engine": "ray", "gpus": 0.5, "seeds": 2, "log": said.append}
+        found = module.compare(
+            run, ["none", "sca"], out=out, progress=lambda *at: progress.append(at), **options
+        )
+        assert not found.failed
+        return found
+
+    def of(what):
+        return [name for said, name, *_ in read_diary(diary) if said == what]
+
+    def working():
+        """The processes of jobs that run."""
+        return [pid for _, _, pid, _ in read_diary(diary) if is_alive(pid)]
+
+    def stopper():
+        wait_until(lambda: len(of("began")) == 4)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stopper)
+    thread.start()
+    with pytest.raises(SystemExit):
+        compare(60)
+    thread.join()
+    assert said == ["12 of 12 trainings to do, 4 at once"]  # half a GPU each
+    assert sorted(of("stopped")) == sorted(of("began"))  # each was asked to save
+    assert not working()
+    diary.unlink()
+
+    counts = []
+
+    def killer():
+        wait_until(lambda: len(of("ended")) >= 2 and working())
+        job = Path(f"/proc/{working()[-1]}/stat").read_text()
+        os.kill(int(job.rpartition(")")[2].split()[1]), signal.SIGKILL)  # the worker that waits
+        counts.append(len(keys(out)))
+        wait_until(lambda: len(of("ended")) >= 5)
+        remove_node(ray_cluster, nodes[1])
+        counts.append(len(keys(out)))
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    assert not compare(0.7).remaining
+    thread.join()
+    rows = keys(out)
+    assert len(rows) == len(set(rows)) == 12
+    assert counts[1] < 12, "too late: all was done"
+    begun = Counter(of("began"))
+    again = sum(begun.values()) - 12
+    assert len(begun) == 12
+    assert 1 <= again <= 3  # one of the worker, two at most of the node
+    assert progress[-1][0] == progress[-1][1]
+    assert not working()
+    with capsys.disabled():
+        print(f"\nworker killed at {counts[0]}, node at {counts[1]} of 12 trainings: 12 rows, "
+              f"0 lost, 0 doubled; {again} trainings begun again")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"engine": "dask"}, "--engine: 'dask'"),
+        ({"gpus": 0.5}, "--gpus: came without --engine ray"),
+        ({"engine": "ray", "shared": True}, "--shared: came with --engine ray"),
+        ({"engine": "ray", "gpus": 1.5}, "--gpus: 1.5; give a share of a GPU"),
+    ],
+)
+def test_what_does_not_go_together(tmp_path, options, problem):
+    with pytest.raises(UserError, match=problem):
+        module.compare(load_recipe(None, {}), out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
