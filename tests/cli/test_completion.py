@@ -56,3 +56,9 @@ def test_scripts_are_scripts(shell, script):
     assert ("complete -c scaseg" if shell == "fish" else "_scaseg scaseg") in text
     if shutil.which(shell):
         subprocess.run([shell, "-n", str(script(shell))], check=True)
+
+
+def test_another_shell_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["completion", "tcsh"])
+    assert capsys.readouterr().err == "error: SHELL: 'tcsh'; give one of bash, zsh, fish\n"

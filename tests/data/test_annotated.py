@@ -157,6 +157,13 @@ class TestYolo(AnnotatedTests):
         with pytest.raises(ValueError, match=r"data.yaml: train: 'images/train' is not there"):
             self.dataset(root, "train")
 
+    @pytest.mark.parametrize("split", [None, "train", "val"])
+    def test_without_any_text_file_it_is_another_format(self, root, split):
+        """Nothing would be labelled; a folder of label maps has classes.txt and images/ too."""
+        (root / "labels" / "train" / "a.txt").unlink()
+        with pytest.raises(ValueError, match=r"no photograph has a text file of outlines; .*a.txt"):
+            self.dataset(root, split)
+
 
 @pytest.mark.parametrize(("name", "dataset"), [("coco_instances", CocoInstances), ("cvat", Cvat)])
 def test_files_that_datumaro_wrote(name, dataset):

@@ -124,3 +124,10 @@ def test_a_list_that_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "MOST_TEXT", 20)
     with pytest.raises(ValueError, match=r"train.txt: more than 20 bytes; a list has a"):
         FolderDataset(tmp_path / "scenes", "train")
+
+
+def test_an_empty_folder_names_what_it_looks_for(tmp_path):
+    for name in ("images", "labels"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=r"images: has no photograph \(\.jpg, \.jpeg, \.png, "):
+        FolderDataset(tmp_path)

@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         convert: Any = self._registry_get("type", action.type, action.type)
-        with located("/".join(action.option_strings) or str(action.metavar or action.dest)):
+        with located(_place(action)):
             try:
                 return convert(text)
             except UserError:
@@ -120,13 +120,17 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         if not isinstance(action, argparse._SubParsersAction):
-            raise UserError.choice("/".join(action.option_strings), value, action.choices)
+            raise UserError.choice(_place(action), value, action.choices)
         commands = list(action.choices)
         below = {name: f"{c} {name}" for c in commands for name in action.choices[c].commands()}
         near = nearest(value, [*commands, *below])
         fits = f"the commands are {', '.join(commands)}"
         remedy = fits if near is None else f"did you mean {below.get(near, near)}?"
         raise UserError("", f"unknown command {value!r}", remedy)
+
+
+def _place(action: argparse.Action) -> str:
+    return "/".join(action.option_strings) or str(action.metavar or action.dest)
 
 
 def format_command(command: str, width: int) -> str:

@@ -129,7 +129,8 @@ def _pair(
     if not tops <= set(PREFERRED) and (known := advice(root)):  # with values of its own
         raise UserError(root, "is in another format than images/ and labels/", known)
     # arrays only where there is no other file: beside photographs they may be anything
-    suffixes = IMAGE_SUFFIXES if find_files(images, *IMAGE_SUFFIXES) else (".npy",)
+    arrays = not find_files(images, *IMAGE_SUFFIXES) and find_files(images, ".npy")
+    suffixes = (".npy",) if arrays else IMAGE_SUFFIXES
     pairs, problems = pair_files(names, images, labels, LABEL_SUFFIXES, suffixes, listed_in)
     photographs = {} if pairs else find_files(images, *suffixes)
     first = next((name for name in names or sorted(photographs) if name in photographs), None)

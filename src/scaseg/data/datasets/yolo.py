@@ -16,7 +16,7 @@ from scaseg.data.datasets import layout
 from scaseg.data.datasets.annotated import AnnotatedDataset, sample_name
 from scaseg.data.datasets.data_yaml import class_list, find_yaml, read_yaml
 from scaseg.data.datasets.layout import in_order, split_in
-from scaseg.data.datasets.pairs import FilePair, find_files, require_split
+from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
 from scaseg.data.decode import shapes
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.data.decode.shapes import Canvas
@@ -78,6 +78,17 @@ class Yolo(AnnotatedDataset):
         if isinstance(entry, UserError):
             raise entry
         return FilePair(entry, _label_file(entry, root), sample_name(entry, root))
+
+    @classmethod
+    def find(cls, root: Path, split: str | None) -> Listing:
+        pairs, problems = super().find(root, split)
+        if not problems and not any(pair.labels.is_file() for pair in pairs):
+            everything = pairs if split is None else super().find(root, None)[0]
+            if everything and not any(pair.labels.is_file() for pair in everything):
+                # a split may show no object, but not a whole dataset
+                remedy = f"{shown(everything[0].labels)} or others like it should be there"
+                raise UserError(root, "no photograph has a text file of outlines", remedy)
+        return pairs, problems
 
     @cached_property
     def named(self) -> list[str]:
