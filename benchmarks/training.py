@@ -1,13 +1,15 @@
 """Where the time of a training and of a prediction goes: loader, step, both; inside the network.
 
-    PYTHONPATH=src python3 benchmarks/training.py [PHOTOS] [--recipe own_folder] [--workers 8]
+    PYTHONPATH=src python3 benchmarks/training.py [PHOTOS ...] [--recipe own_folder] [--workers 8]
         [--what loader step run predict] [--key training.batch_size=16] [--out timings.csv]
 
-PHOTOS: a folder with images/ and labels/; without one, photographs of noise at 240 x 320 are made.
+PHOTOS: folders with images/ and labels/; without one, photographs of noise at 240 x 320 are made.
 All in images/s, the best of several rounds. loader: batches in host memory, augmented by loaders or
 planned for the device, decoded each time or from the cache. device: its part of the augmentation.
-step: one batch again and again, as it is and as if it were padded, in both layouts. run: `train`,
-its fastest epoch. predict: the network alone, the whole, and the share that is spent outside it.
+step: one batch again and again: by a plain loop of PyTorch with the same network and everything on
+the GPU, then by ours: as it is, as CUDA graphs in both layouts, padded. compile: the plain loop by
+torch.compile. run: `train`, its fastest epoch, and the whole of it. predict: the network
+alone, the whole, and the share that is spent outside it.
 """
 
 from __future__ import annotations
@@ -15,17 +17,19 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader
 
 import scaseg
+from scaseg.config.model import ModelConfig
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.device_augmentation import augment, collate_planned
@@ -35,64 +39,78 @@ from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.inference.preprocessing import Preprocessed
 from scaseg.io.table import write_rows
+from scaseg.models.build import build_model
 from scaseg.models.folding import fold_batch_norms
+from scaseg.models.segmenter import Segmenter
 from scaseg.system import autocast, choose_precision
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 
+MEAN_AND_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-KINDS = ("loader", "step", "run", "predict")
+KINDS = ("loader", "step", "compile", "run", "predict")
+USUAL = ("loader", "step", "run", "predict")
 
 
 class Report:
     """Lines of images/s, printed as they come."""
 
     def __init__(self, about: dict[str, Any]) -> None:
-        self.about = about
+        self.about = dict(about)
         self.rows: list[dict[str, Any]] = []
 
     def __call__(self, what: str, setting: str, value: float, unit: str = "images/s") -> None:
         row = {"what": what, "setting": setting, "value": round(value, 3), "unit": unit}
         self.rows.append(self.about | row)
-        shown = f"{value:8.1f} {unit}" if unit == "images/s" else f"{value:8.1%} {unit}"
+        shown = f"{value:8.1%} {unit}" if unit == "share" else f"{value:8.1f} {unit}"
         print(f"{what:8} {setting:44} {shown}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("photos", nargs="?")
+    parser.add_argument("photos", nargs="*")
     parser.add_argument("--recipe", default="own_folder")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--what", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--what", nargs="+", choices=KINDS, default=USUAL)
+    parser.add_argument("--epochs", type=int, default=4, help="of run")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="of step and run: what has it in it"
+    )
     parser.add_argument("--key", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--model", help="of predict; default: outdoor")
     parser.add_argument("--out")
     options = parser.parse_args()
+    about: dict[str, Any] = {"recipe": options.recipe}
+    about |= {"machine": torch.cuda.get_device_name() if CUDA else "cpu"}
+    about |= {"torch": torch.__version__, "workers": options.workers}
+    print(" ".join(f"{key} {value}," for key, value in about.items()), *options.key)
+    report = Report(about)
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
-        photos = Path(options.photos) if options.photos else make_photos(place / "photos")
-        keys: dict[str, Any] = dict(one.split("=", 1) for one in options.key)
-        keys |= {"data.root": str(photos), "data.check": "quick", "data.val": None}
-        keys["model.backbone_weights"] = None
-        run = load_recipe(options.recipe, keys)
-        name = torch.cuda.get_device_name() if CUDA else "cpu"
-        about = {"recipe": options.recipe, "data": photos.name, "machine": name}
-        about |= {"torch": torch.__version__, "workers": options.workers}
-        print(" ".join(f"{key} {value}," for key, value in about.items()), *options.key)
-        report = Report(about)
-        if "loader" in options.what:
-            loaders(run, place, options, report)
-        if "step" in options.what:
-            steps(run, options, report)
-        if "run" in options.what:
-            runs(options.recipe, keys, place, options, report)
-        if "predict" in options.what:
-            predict(photos, place, options, report)
-        if options.out:
-            write_rows(Path(options.out), report.rows)
+        for photos in map(Path, options.photos or [make_photos(Path(temporary) / "photos")]):
+            report.about["data"] = photos.name
+            print(photos.name)
+            measure(photos, Path(temporary) / f"{photos.name}.runs", options, report)
+            if options.out:
+                write_rows(Path(options.out), report.rows)
+
+
+def measure(photos: Path, place: Path, options: argparse.Namespace, report: Report) -> None:
+    keys: dict[str, Any] = dict(one.split("=", 1) for one in options.key)
+    keys |= {"data.root": str(photos), "data.check": "quick", "model.backbone_weights": None}
+    run = load_recipe(options.recipe, keys)
+    if "loader" in options.what:
+        loaders(run, place, options, report)
+    if "step" in options.what:
+        steps(run, options, report)
+    if "compile" in options.what:
+        compiled(run, options, report)
+    if "run" in options.what:
+        runs(options.recipe, keys, place, options, report)
+    if "predict" in options.what:
+        predict(photos, place, options, report)
 
 
 def make_photos(root: Path, count: int = 160) -> Path:
@@ -163,33 +181,110 @@ def loaders(run: RunConfig, folder: Path, options: argparse.Namespace, report: R
 
 
 def steps(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
+    batch, precision = whole_batch(run), choose_precision("auto", DEVICE)
+    padded = batch.sizes.clone()
+    padded[1::2] -= 16
+    ways: dict[str, Callable[[], Callable[[Batch], int]]] = {
+        "plain loop": lambda: plain_loop(run, batch, precision),
+        "as it is": lambda: stepper(run, precision, None),
+    }
+    if CUDA:
+        ways["CUDA graphs, contiguous"] = lambda: stepper(run, precision, False, graphs=True)
+        ways["CUDA graphs, channels_last"] = lambda: stepper(run, precision, True, graphs=True)
+    ways["as it is, padded"] = ways["as it is"]
+    for name in chosen(ways, options.only):
+        step = ways[name]()
+        one = batch._replace(sizes=padded) if "padded" in name else batch
+        make = lambda step=step, one=one: step(one)  # noqa: E731
+        report("step", f"{precision} {name}", rate(make, options.seconds, options.rounds))
+
+
+def chosen(names: Iterable[str], parts: list[str]) -> list[str]:
+    return [name for name in names if any(part in name for part in parts)]
+
+
+def compiled(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
+    """The plain loop by torch.compile, in CUDA graphs too, and how long that takes to begin."""
+    batch, precision = whole_batch(run), choose_precision("auto", DEVICE)
+    step = plain_loop(run, batch, precision, mode="reduce-overhead")
+    began = time.perf_counter()
+    for _ in range(3):
+        step(batch)
+    finish()
+    report("compile", "until the fourth step", time.perf_counter() - began, "s")
+    report(
+        "compile",
+        f"{precision} plain loop",
+        rate(lambda: step(batch), options.seconds, options.rounds),
+    )
+
+
+def whole_batch(run: RunConfig) -> Batch:
+    """A batch without padding."""
     batch = next(batches(run, 0, plans=False, cache=None))
     batch = batch if CUDA else _small(batch)
     height, width = batch.images.shape[-2:]
-    alike = torch.tensor([[height, width]] * len(batch.names))
-    padded = alike.clone()
-    padded[1::2] -= 16
-    precision = choose_precision("auto", DEVICE)
-    for layout in (False, True):
-        step = stepper(run, precision, layout)
-        name = f"{precision} {'channels_last' if layout else 'contiguous'}"
-        for kind, sizes in (("", alike), (" padded", padded)):
-            found = batch._replace(sizes=sizes)
-            make = lambda step=step, found=found: step(found)  # noqa: E731
-            report("step", f"{name}{kind}", rate(make, options.seconds, options.rounds))
+    if CUDA:  # as loaders do
+        batch = batch._replace(images=batch.images.pin_memory(), labels=batch.labels.pin_memory())
+    return batch._replace(sizes=torch.tensor([[height, width]] * len(batch.names)))
 
 
-def stepper(run: RunConfig, precision: str, layout: bool) -> Callable[[Batch], int]:
-    """What a training does with a batch, without Lightning around it."""
-    network = run.model
-    model = scaseg.create_model(
-        network.backbone,
-        network.context,
-        "compact" if network.head == "auto" else network.head,
-        classes=8,
-        **network.context_options,
+def network(run: RunConfig) -> Segmenter:
+    own, names = run.model, training_splits(run.data)[0].classes
+    if names is None:
+        raise SystemExit("give photographs whose classes are named")
+    config = ModelConfig(
+        classes=names,
+        backbone=own.backbone,
+        context=own.context,
+        head="compact" if own.head == "auto" else own.head,
+        context_options=own.context_options,
+        backbone_options=own.backbone_options,
     )
-    module = SegmentationModule(model, run.training, frozen_norms=True).to(DEVICE)
+    return build_model(config)
+
+
+def plain_loop(
+    run: RunConfig, batch: Batch, precision: str, mode: str | None = None
+) -> Callable[[Any], int]:
+    """What one writes by hand: images on the GPU, no padding, no check, nothing read back."""
+    model = network(run).to(DEVICE).train()
+    if run.training.batch_norm != "train":
+        freeze(model)
+    optimizer = torch.optim.AdamW(model.parameters(), run.training.lr, fused=CUDA)
+    images, labels = batch.images.to(DEVICE), batch.labels.to(DEVICE)
+    mean, std = (torch.tensor(one, device=DEVICE).view(-1, 1, 1) for one in MEAN_AND_STD)
+    forward: Any = model if mode is None else torch.compile(model, mode=mode)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+
+    def step(_: Any = None) -> int:
+        x = (images.float() / 255 - mean) / std
+        optimizer.zero_grad()
+        with autocast(DEVICE, precision):
+            loss = F.cross_entropy(forward(x).float(), labels.long(), ignore_index=255)
+        loss.backward()
+        optimizer.step()
+        return len(images)
+
+    return step
+
+
+def freeze(model: torch.nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.eval()
+
+
+def stepper(
+    run: RunConfig, precision: str, layout: bool | None, *, graphs: bool = False
+) -> Callable[[Batch], int]:
+    """What a training does with a batch, without Lightning around it."""
+    frozen = run.training.batch_norm != "train"
+    module = SegmentationModule(network(run), run.training, frozen_norms=frozen, notify=print)
+    module = module.to(DEVICE)
+    if graphs:
+        module.use_graphs(run)
     module.use_gpu("32", replace(run.machine, channels_last=layout))
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
@@ -212,16 +307,29 @@ def stepper(run: RunConfig, precision: str, layout: bool) -> Callable[[Batch], i
 def runs(
     recipe: str, keys: dict[str, Any], folder: Path, options: argparse.Namespace, report: Report
 ) -> None:
-    """The run itself: what metrics.csv says of its fastest epoch."""
+    """The run itself: what metrics.csv says of its fastest epoch, and all of its seconds."""
     keys = keys | {"machine.workers": options.workers, "machine.precision": "auto"}
-    keys["training.epochs"] = 4 if CUDA else 1
+    keys["training.epochs"] = options.epochs if CUDA else 1
     if not CUDA:
         keys |= {"data.limit": 8, "augment.crop": "[96, 96]"}
-    for place in ("loader", "device") if CUDA else ("loader",):
-        more = {"machine.augment": place}
-        result = train(recipe, folder / place, overrides=keys | more, log=print, quiet=True)
+    ways: dict[str, dict[str, Any]] = {"as the recipe has it": {}}
+    if CUDA:
+        mirror = {"augment.fill": "mirror"}
+        ways = {
+            "mask, augmented by loaders": {"machine.augment": "loader", "augment.fill": "mask"},
+            "mask": {"augment.fill": "mask"},
+            "mirror": mirror | {"machine.cuda_graphs": False},
+            "mirror, CUDA graphs": mirror,
+            "mirror, CUDA graphs, decoded before": mirror | {"data.cache": "ram"},
+        }
+    for name in chosen(ways, options.only):
+        more = ways[name]
+        began = time.perf_counter()
+        result = train(recipe, folder / name, overrides=keys | more, log=print, quiet=True)
+        whole = time.perf_counter() - began
         best = max(float(row["images_per_second"]) for row in result.rows)
-        report("run", f"augmented by the {place}", best)
+        report("run", name, best)
+        report("whole", f"{name}, {len(result.rows)} epochs", whole, "s")
 
 
 @torch.no_grad()

@@ -87,7 +87,8 @@ def ohem(
         least = (min(keep, 1) * labelled.sum()).ceil().long()
         # the cost of the easiest pixel that counts in any case
         border = hardness.sort(descending=True).values[(least - 1).clamp(min=0)]
-        hard = labelled & (cost >= torch.minimum(border, -torch.tensor(threshold).log().to(border)))
+        easy = -torch.full_like(border, threshold).log()
+        hard = labelled & (cost >= torch.minimum(border, easy))
         share = hard.float() if weights is None else hard * _pixel_weights(labels, weights)
     return (share * cost).sum() / share.sum().clamp(min=1e-6)
 

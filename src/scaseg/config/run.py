@@ -266,6 +266,9 @@ class MachineConfig:
     activation_checkpointing: bool = setting(
         False, "compute parts of the backbone twice instead of keeping them: larger images fit"
     )
+    cuda_graphs: bool = setting(
+        False, "on one GPU, record a step's kernels once and replay them, where nothing is padded"
+    )
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256
     )

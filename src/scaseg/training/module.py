@@ -14,7 +14,7 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 
-from scaseg.config.run import MachineConfig, TrainingConfig
+from scaseg.config.run import MachineConfig, RunConfig, TrainingConfig
 from scaseg.data.device_augmentation import PlannedBatch, augment
 from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import IGNORE, Batch, normalize
@@ -28,6 +28,7 @@ from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
 from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
+from scaseg.training.graphs import GraphedLoss, graph_problem
 from scaseg.training.sharding import reshard, unshard
 
 
@@ -80,6 +81,7 @@ class SegmentationModule(LightningModule):
         self.scores: Scores | None = None  # of the last validation
         self.calibration = Calibration()
         self._layout, self._fused = torch.contiguous_format, False
+        self.graphs: GraphedLoss | None = None
         self.validation_loss = math.nan  # mean over its images
         self._validation_losses: list[Tensor] = []
         self.skipped = 0  # batches, in the whole run
@@ -101,11 +103,16 @@ class SegmentationModule(LightningModule):
         return self
 
     def use_gpu(self, precision: Precision, machine: MachineConfig) -> str:
-        """Take what is faster on a GPU: layout and fused optimizer; return a line that says so."""
+        """Take what is faster on a GPU: layout and fused optimizer; return a line that says so.
+
+        After `use_graphs`.
+        """
         is_whole = machine.strategy != "fsdp"  # shares are contiguous, and no fused optimizer's
         wanted = machine.channels_last if is_whole else False
+        if wanted is None:
+            wanted = self.model.backbone.channels_last
         said: list[str] = ["float32" if precision == "32" else precision]
-        if self.model.backbone.channels_last if wanted is None else wanted:
+        if self.graphs is not None if wanted is None else wanted:
             self._layout = torch.channels_last
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             said.append("channels_last")
@@ -114,6 +121,30 @@ class SegmentationModule(LightningModule):
         if self._fused:
             said.append(f"fused {self.config.optimizer}")
         return f"cuda: {', '.join(said)}"
+
+    def use_graphs(self, run: RunConfig) -> str:
+        """Record the steps of a run as CUDA graphs; return words for the line of `use_gpu`."""
+        problem = graph_problem(run)
+        if not run.machine.cuda_graphs or problem is not None:
+            return f"; no CUDA graphs: {problem}" if run.machine.cuda_graphs else ""
+        size = run.augment.crop or run.augment.fit
+        assert size is not None
+        self.graphs = GraphedLoss(
+            self._loss_of,
+            self.model,
+            batch=self.config.batch_size,
+            size=size,
+            accumulates=self.config.accumulate > 1,
+            notify=self.notify,
+        )
+        return ", CUDA graphs"
+
+    def on_train_epoch_start(self) -> None:
+        if self.graphs is not None:
+            self.graphs.renew()
+
+    def on_train_end(self) -> None:
+        self.graphs = None  # and the memory that they hold
 
     def on_train_start(self) -> None:
         """Set what a resumed run may have otherwise: the rates for its epochs, and the layout.
@@ -183,24 +214,27 @@ class SegmentationModule(LightningModule):
     def batch_loss(self, batch: Batch) -> Tensor:
         """The loss of a batch as the loader gives it, on this module's device."""
         is_padded = bool((batch.sizes != torch.tensor(batch.images.shape[-2:])).any())
-        images = batch.images.contiguous(memory_format=self._layout)
-        batch = batch._replace(
-            images=normalize(images, self.mean, self.std), labels=batch.labels.long()
-        )
-        return self._training_loss(batch, batch.sizes if is_padded else None)
+        if is_padded:
+            if self.graphs is not None:
+                self.graphs.pass_over_padded()
+            return self._loss_of(batch.images, batch.labels, batch.sizes)
+        compute = self._loss_of if self.graphs is None else self.graphs
+        return compute(batch.images, batch.labels)
 
-    def _training_loss(self, batch: Batch, sizes: Tensor | None) -> Tensor:
-        """The loss of the network's scores, and the shares of those of auxiliary classifiers.
+    def _loss_of(self, images: Tensor, labels: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """The loss of images and labels as loaders give them; sizes: of a padded batch."""
+        images = normalize(images.contiguous(memory_format=self._layout), self.mean, self.std)
+        return self._training_loss(images, labels.long(), sizes)
 
-        batch: with normalized images, and labels of 64 bits.
-        """
+    def _training_loss(self, images: Tensor, labels: Tensor, sizes: Tensor | None) -> Tensor:
+        """The loss of the network's scores, and the shares of those of auxiliary classifiers."""
         with auxiliary_scores(self.model) as others:
-            features = self.model.features(batch.images, sizes)
+            features = self.model.features(images, sizes)
             scored = self.model.score(features)
 
         def judged(coarse: Tensor, real: Tensor | None) -> Tensor:
-            full = enlarge(coarse, batch.images.shape[-2:], sizes, real)
-            return self.loss(full, batch.labels, self.class_weights)
+            full = enlarge(coarse, images.shape[-2:], sizes, real)
+            return self.loss(full, labels, self.class_weights)
 
         loss = judged(*scored)
         for share, coarse in others:

@@ -79,6 +79,7 @@ Log = Callable[[str], None]
 MOVABLE = {"machine.devices", "machine.nodes", "data.root", "training.on_nan", "training.epochs"}
 MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
 MOVABLE |= {f"machine.{key}" for key in ("strategy", "augment", "activation_checkpointing")}
+MOVABLE |= {"machine.cuda_graphs"}
 
 
 def train(
@@ -282,8 +283,9 @@ def _train(
     model.backbone.checkpoints_activations = run.machine.activation_checkpointing
     plans = can_plan(run, augmented(data.train), device)
     if device == "cuda":
+        graphs = module.use_graphs(run)
         used = module.use_gpu(choose_precision(run.machine.precision, device), run.machine)
-        log(f"{used}{', augmentation' if plans else ''}")
+        log(f"{used}{', augmentation' if plans else ''}{graphs}")
     if checkpoint is not None:  # before anything is written
         files.require_weights(checkpoint, module.state_dict())
         for line in resumed:

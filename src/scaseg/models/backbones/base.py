@@ -54,7 +54,8 @@ class Backbone(nn.Module):
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
     std: tuple[float, ...] = IMAGENET_STD
     usual_head: str = "compact"  # what `head: auto` means
-    channels_last = True  # faster in this layout, on a GPU
+    # faster in this layout, on a GPU; None: only in CUDA graphs, the host has more to launch
+    channels_last: ClassVar[bool | None] = True
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
     checkpoints_activations = False  # see `run`
     # how names of weights number the layers, or stages and their blocks: "layer3.5.conv1.weight"

@@ -1,0 +1,90 @@
+"""What is recorded as CUDA graphs, and why not; the recordings themselves: tests/gpu."""
+
+import pytest
+import torch
+
+from scaseg import create_model
+from scaseg.config.recipe import load_recipe
+from scaseg.config.run import TrainingConfig
+from scaseg.data.sample import Batch
+from scaseg.training.graphs import GraphedLoss, graph_problem
+from scaseg.training.module import SegmentationModule
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"augment.crop": [64, 64]}, None),
+        ({"augment.fit": [64, 64]}, None),
+        ({"augment.fit": [64, 64], "augment.scale": [0.5, 2], "augment.crop": [48, 48]}, None),
+        ({"augment.crop": [64, 64], "machine.activation_checkpointing": True}, None),
+        ({}, "images of several sizes; augment.crop gives one"),
+        ({"augment.fit": [64, 64], "augment.scale": [0.5, 2]}, "images of several sizes"),
+        ({"augment.crop": [64, 64], "machine.devices": 2}, "several processes"),
+        ({"augment.crop": [64, 64], "machine.nodes": 2}, "several processes"),
+        ({"augment.crop": [64, 64], "model.backbone": "timm:x"}, "not tried with timm:x"),
+    ],
+)
+def test_what_can_be_recorded(keys, problem):
+    run = load_recipe(None, keys | {"machine.cuda_graphs": True})
+    found = graph_problem(run)
+    assert found is None if problem is None else problem in found
+    module = SegmentationModule(create_model("tiny", classes=2), TrainingConfig())
+    said = module.use_graphs(run)
+    assert said == (", CUDA graphs" if problem is None else f"; no CUDA graphs: {found}")
+    assert (module.graphs is None) == (problem is not None)
+    off = load_recipe(None, keys | {"machine.cuda_graphs": False})
+    module = SegmentationModule(create_model("tiny", classes=2), TrainingConfig())
+    assert (module.use_graphs(off), module.graphs) == ("", None)
+
+
+def test_the_recipe_for_photographs_of_ones_own_can_be():
+    assert graph_problem(load_recipe("own_folder")) is None
+
+
+@pytest.mark.parametrize(
+    ("graphs", "words"), [(True, "float32, channels_last"), (False, "float32")]
+)
+def test_the_layout_that_only_graphs_gain_by(graphs, words):
+    """MobileNetV2's kernels are faster in channels_last, but more of them have to be launched."""
+    run = load_recipe("own_folder", {"machine.cuda_graphs": graphs})
+    model = create_model("mobilenet_v2", "none", "light", classes=2)
+    module = SegmentationModule(model, run.training)
+    module.use_graphs(run)
+    assert module.use_gpu("32", run.machine) == f"cuda: {words}, fused AdamW"
+
+
+@torch.no_grad()
+def test_batches_that_are_not_replayed():
+    """Smaller, of another size, or padded: computed as they are, and padding is told once."""
+    said = []
+    model = create_model("tiny", "none", "light", classes=2)
+    config = TrainingConfig(batch_size=2, class_weights="none")
+    module = SegmentationModule(model, config, notify=said.append).eval()
+    keys = {"augment.crop": [32, 40], "training.batch_size": 2, "machine.cuda_graphs": True}
+    batches = []
+    for shape, real in (((1, 32, 40), 40), ((2, 32, 32), 32), ((2, 32, 40), 33), ((2, 32, 40), 34)):
+        images = torch.randint(0, 256, (shape[0], 3, *shape[1:]), dtype=torch.uint8)
+        sizes = torch.tensor([[32, real]] * shape[0])
+        labels = torch.randint(0, 2, shape, dtype=torch.uint8)
+        batches.append(Batch(images, labels, sizes, ["x"] * shape[0]))
+    expected = [float(module.batch_loss(batch)) for batch in batches]
+    module.use_graphs(load_recipe(None, keys))
+    assert [float(module.batch_loss(batch)) for batch in batches] == expected
+    [line] = said
+    assert "padded batches; --augment.fill mirror" in line
+
+
+def test_without_a_gpu_a_line_says_so_and_the_loss_is_the_same():
+    said = []
+    graphed = GraphedLoss(
+        lambda images, labels: images.sum() + labels.sum(),
+        torch.nn.Linear(1, 1),
+        batch=2,
+        size=(4, 4),
+        notify=said.append,
+    )
+    images, labels = torch.ones(2, 3, 4, 4), torch.ones(2, 4, 4)
+    assert float(graphed(images, labels)) == float(graphed(images, labels)) == 128
+    [line] = said
+    assert line.startswith("no CUDA graphs: ")
