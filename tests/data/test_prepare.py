@@ -11,6 +11,7 @@ from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.sift_flow import SiftFlow, SiftFlowGeo
 from scaseg.data.prepare import MARKER, IncompleteError, prepare
 from scaseg.io.atomic import LEFTOVER
+from scaseg.io.lock import folder_lock
 from tests.data import replicas
 from tests.data.replicas import SCENES
 
@@ -209,3 +210,12 @@ def test_what_changed_in_the_source_is_written_again(tmp_path):
     assert prepare(FolderDataset, source, ours)[:3] == ({"train": 1}, 1, 0)
     assert FolderDataset(ours, "train")[0].labels[0, 0] == 1
     assert FolderDataset.splits(ours) == ("train",)
+
+
+def test_two_at_once_do_not_take_each_others_files(tmp_path, source):
+    """A second one would remove what the first is writing."""
+    ours = tmp_path / "ours"
+    with folder_lock(ours), pytest.raises(ValueError, match=r"DST: .*ours: is in use by process"):
+        prepare(SiftFlow, source, ours)
+    assert prepare(SiftFlow, source, ours).copied == 3
+    assert ".lock" not in files(ours)

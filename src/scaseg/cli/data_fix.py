@@ -10,7 +10,6 @@ from pathlib import Path
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, add_option
 from scaseg.errors import UserError
-from scaseg.io.paths import check_folder
 
 REPAIRS = {
     "resize_labels": "enlarge or shrink label maps to their photographs, by nearest neighbour",
@@ -53,7 +52,6 @@ def _fix(options: argparse.Namespace) -> None:
     from scaseg.data.fix import MANIFEST, Repairs, fix
     from scaseg.progress import progress_bar
 
-    check_folder("DST", options.destination)
     merge = {}
     for text in options.merge:
         new, sign, old = text.partition("=")

@@ -20,7 +20,8 @@ from scaseg.data.validation.check import Reading, read_data
 from scaseg.data.validation.findings import SampleCheck
 from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
-from scaseg.io.paths import shown
+from scaseg.io.lock import folder_lock
+from scaseg.io.paths import check_folder, shown
 from scaseg.io.table import Row, write_rows
 from scaseg.progress import Progress
 
@@ -74,7 +75,9 @@ def fix(
     repairs mend. Photographs are copied byte for byte. options: of `PairedDataset`.
     """
     repairs = repairs or Repairs()
-    require_outside(Path(source), Path(destination))
+    folder = Path(destination)
+    check_folder("DST", folder)
+    require_outside(Path(source), folder)
     reading = read_data(dataset_class, source, workers=workers, progress=progress, **options)
     classes, table, merged = _merge_classes(reading, repairs)
     rows = _Manifest(shown(reading.dataset.root))
@@ -103,17 +106,11 @@ def fix(
         )
         for split, pairs in splits.items()
     }
-    written = write_folder(
-        parts,
-        Path(destination),
-        {**marker, "classes": list(classes), "repairs": settings},
-        workers=workers or 4,
-        progress=progress,
-    )
-    write_rows(
-        Path(destination) / MANIFEST,
-        rows.rows or [{"action": "", "file": "", "detail": "nothing to mend"}],
-    )
+    record = {**marker, "classes": list(classes), "repairs": settings}
+    nothing = [{"action": "", "file": "", "detail": "nothing to mend"}]
+    with folder_lock(folder, "DST"):
+        written = write_folder(parts, folder, record, workers=workers or 4, progress=progress)
+        write_rows(folder / MANIFEST, rows.rows or nothing)
     return Fixed(written, rows.rows)
 
 

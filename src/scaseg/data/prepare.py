@@ -20,7 +20,8 @@ from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
 from scaseg.errors import UserError, WorkError
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
-from scaseg.io.paths import on_disk, shown
+from scaseg.io.lock import folder_lock
+from scaseg.io.paths import check_folder, on_disk, shown
 from scaseg.progress import Progress
 from scaseg.registry import DATASETS
 
@@ -73,6 +74,7 @@ def prepare(
     and of all. source: None for generated scenes. settings: of the dataset, such as label_map.
     """
     destination = Path(destination)
+    check_folder("DST", destination)
     if workers < 1:
         raise UserError("workers", str(workers), "one or more threads are needed")
     root = None if source is None else Path(source)
@@ -85,7 +87,8 @@ def prepare(
         mine["options"] = options
     if settings:
         mine["settings"] = {name: repr(value) for name, value in settings.items()}
-    return write_folder(parts, destination, mine, workers=workers, progress=progress)
+    with folder_lock(destination, "DST"):
+        return write_folder(parts, destination, mine, workers=workers, progress=progress)
 
 
 def open_splits(
@@ -119,7 +122,8 @@ def write_folder(
 ) -> Prepared:
     """Write the samples of each split (None: no splits) as `prepare` says.
 
-    record: what the folder will hold; one that holds something else is refused.
+    record: what the folder will hold; one that holds something else is refused. The caller has
+    locked the folder.
     """
     classes, source = next(iter(parts.values())).classes, record["source"]
     _claim(destination, record)
@@ -177,8 +181,6 @@ def _claim(destination: Path, mine: dict[str, Any]) -> None:
     One that was marked, but got no pair yet, is free: every label map was refused.
     """
     marker = destination / MARKER
-    if destination.exists() and not destination.is_dir():
-        raise UserError(destination, "is a file", "give a folder")
     if marker.is_file():
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
