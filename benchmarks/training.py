@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,9 @@ def make_photos(root: Path, count: int = 160) -> Path:
     return root
 
 
-def batches(run: RunConfig, workers: int, *, plans: bool, cache: Path | None) -> Iterator[Any]:
+def batches(
+    run: RunConfig, workers: int, *, plans: bool, cache: Path | None
+) -> Generator[Any, None, None]:
     """Batches without end, epoch after epoch."""
     photographs = training_splits(run.data)[0]
     samples = photographs if cache is None else DiskCache(photographs, cache)
@@ -167,9 +169,14 @@ def rate(make: Callable[[], int], seconds: float, rounds: int, warm_up: int = 3)
 
 def loaders(run: RunConfig, folder: Path, options: argparse.Namespace, report: Report) -> None:
     workers, size = options.workers, run.training.batch_size
-    for plans, cache in ((False, None), (True, None), (True, folder / "cache")):
+    kinds = {
+        "augmented, decoded": (False, None),
+        "for the device, decoded": (True, None),
+        "for the device, cached": (True, folder / "cache"),
+    }
+    for kind in chosen(kinds, options.only):
+        plans, cache = kinds[kind]
         source = batches(run, workers, plans=plans, cache=cache)
-        kind = f"{'for the device' if plans else 'augmented'}, {'cached' if cache else 'decoded'}"
         # until the cache is filled, and every process has batches ready
         warm_up = 2 * workers + (0 if cache is None else len(training_splits(run.data)[0]) // size)
         make = lambda source=source: len(next(source).names)  # noqa: E731
@@ -200,7 +207,7 @@ def steps(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
 
 
 def chosen(names: Iterable[str], parts: list[str]) -> list[str]:
-    return [name for name in names if any(part in name for part in parts)]
+    return [name for name in names if not parts or name in parts]
 
 
 def compiled(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
@@ -314,13 +321,14 @@ def runs(
         keys |= {"data.limit": 8, "augment.crop": "[96, 96]"}
     ways: dict[str, dict[str, Any]] = {"as the recipe has it": {}}
     if CUDA:
-        mirror = {"augment.fill": "mirror"}
+        plain, mask = {"machine.cuda_graphs": False}, {"augment.fill": "mask"}
+        graphs = {"machine.cuda_graphs": True, "augment.fill": "mirror"}
         ways = {
-            "mask, augmented by loaders": {"machine.augment": "loader", "augment.fill": "mask"},
-            "mask": {"augment.fill": "mask"},
-            "mirror": mirror | {"machine.cuda_graphs": False},
-            "mirror, CUDA graphs": mirror,
-            "mirror, CUDA graphs, decoded before": mirror | {"data.cache": "ram"},
+            "mask, augmented by loaders": {"machine.augment": "loader"} | plain | mask,
+            "mask": plain | mask,
+            "mirror": graphs | plain,
+            "mirror, CUDA graphs": graphs,
+            "mirror, CUDA graphs, decoded before": graphs | {"data.cache": "ram"},
         }
     for name in chosen(ways, options.only):
         more = ways[name]
