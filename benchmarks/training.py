@@ -47,6 +47,7 @@ from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 
 MEAN_AND_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+SEARCHES = [True]  # whether cuDNN looks for the fastest algorithms
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 KINDS = ("loader", "step", "compile", "run", "predict")
@@ -262,7 +263,7 @@ def plain_loop(
     images, labels = batch.images.to(DEVICE), batch.labels.to(DEVICE)
     mean, std = (torch.tensor(one, device=DEVICE).view(-1, 1, 1) for one in MEAN_AND_STD)
     forward: Any = model if mode is None else torch.compile(model, mode=mode)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = SEARCHES[0]
     torch.set_float32_matmul_precision("high")
 
     def step(_: Any = None) -> int:
@@ -295,7 +296,7 @@ def stepper(
     module.use_gpu("32", replace(run.machine, channels_last=layout))
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = SEARCHES[0]
     torch.set_float32_matmul_precision("high")
 
     def step(batch: Batch) -> int:

@@ -177,6 +177,6 @@ def _places(length: int, own: Tensor, real: Tensor, dtype: torch.dtype) -> Tenso
     return ((2 * place + 1) / real.shape[1] - 1).masked_fill(pixels >= own, -9)
 
 
-def real_sizes(real: Tensor | None) -> Tensor | None:
+def real_sizes(real: Tensor) -> Tensor:
     """Height and width of each image's part of a map, (B, 2), from its real neurons (B, h, w)."""
-    return None if real is None else torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)
+    return torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1)
