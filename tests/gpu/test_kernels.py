@@ -8,7 +8,7 @@ from scaseg.nn.contexts.baselines import AverageContext
 from scaseg.nn.convolution import WideConv2d
 from scaseg.ops.kernels.support import CODES
 from tests.ops.cases import relative_error
-from tests.ops.kernels.cases import check_block, check_operator
+from tests.ops.kernels.cases import KINDS, check_block, check_operator
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,23 +21,25 @@ pytestmark = [
 def test_operator(activation, dtype):
     for n in (1, 2, 63, 1009):
         check_operator("cuda", activation, n, dtype, features=19)
-    check_operator("cuda", activation, 997, dtype, batch=2, channels=3, features=130, masked=True)
+    many = {"batch": 2, "channels": 1 if activation == "relu" else 3, "features": 130}
+    check_operator("cuda", activation, 997, dtype, masked=True, **many)
     check_operator("cuda", activation, 67, dtype, targets=5, masked=True)
 
 
-@pytest.mark.parametrize("name", ["sca", "sca, 3 channels", "sca, softplus", "sca, exp"])
+@pytest.mark.parametrize("name", KINDS)
 def test_blocks(name):
-    check_block("cuda", name, size=(33, 31), masked=name == "sca, softplus", channels=24)
+    masked = name in ("sca, softplus", "sca, relu")
+    check_block("cuda", name, size=(33, 31), masked=masked, channels=24)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "exp"])
+@pytest.mark.parametrize("activation", ["sigmoid", "exp", "identity", "relu"])
 def test_large_blocks_in_bfloat16(activation):
     """Beside the PyTorch form of the same block: every gradient, in stretches too."""
     from scaseg.ops.kernels import block as kernel_block
 
     block = SelectiveContext(512, activation=activation).cuda()
     x = torch.randn(2, 512, 83, 97, device="cuda").contiguous(memory_format=torch.channels_last)
-    torch.nn.init.normal_(block.predictor.score.weight, std=0.05)
+    torch.nn.init.normal_(block.predictor.score.weight, std=0.02)
     x.requires_grad_()
     leaves = [x, *block.parameters()]
     grad = torch.randn_like(x)
@@ -100,9 +102,9 @@ def test_compiled_blocks_at_a_size_that_once_failed(options):
 def test_auto_takes_them_and_says_so():
     choice = choose_backend(3136, 3136, "cuda", score_bound=5.0, dtype=torch.bfloat16)
     assert choice.backend == "triton"
-    choice = choose_backend(9000, 9000, "cuda", activation="relu")
+    choice = choose_backend(9000, 9000, "cuda", activation="relu", pair_channels=3)
     assert choice.backend == "linear"
-    assert "triton: no kernel for relu" in choice.reason
+    assert "triton: no kernel for relu and 3 pair channels" in choice.reason
 
 
 def test_the_same_bits_twice():

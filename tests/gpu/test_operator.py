@@ -42,7 +42,9 @@ def test_agrees_with_the_reference(activation, dtype, channels, n):
 
 
 @pytest.mark.parametrize("backend", ["linear", "auto"])
-@pytest.mark.parametrize("name", ["sca", "sca, 3 channels", "dot", "average", "none"])
+@pytest.mark.parametrize(
+    "name", ["sca", "sca, 3 channels", "sca, relu", "sca, identity", "dot", "average", "none"]
+)
 def test_blocks_do_not_wait_and_fit_in_a_graph(name, backend):
     """Nothing depends on data: no synchronisation, and a CUDA graph replays it."""
     block = make(name, 32, hidden=32, backend=backend).cuda()

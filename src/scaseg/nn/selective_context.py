@@ -98,7 +98,7 @@ class SelectiveContext(Context):
         # what a subclass computes is its own
         if type(self) is not SelectiveContext or type(predictor) is not DependencyPredictor:
             return False
-        if self.context is None or len(predictor.features) == 0:
+        if self.context is None or len(predictor.features) == 0 or predictor.guard is not None:
             return False
         device = x.device.type
         low = torch.is_autocast_enabled(device)

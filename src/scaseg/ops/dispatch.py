@@ -148,7 +148,7 @@ def selective_context(
             kind = values.dtype, activation, score_bound, channels
             reason = unsupported(values.device.type, *kind)
         if reason is None and (backend == "triton" or values.is_cuda):
-            from scaseg.ops.kernels.smooth import kernel_context
+            from scaseg.ops.kernels.operator import kernel_context
 
             return kernel_context(
                 values,

@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from scaseg.ops.kernels.launch import Piece
+from scaseg.ops.kernels.operator import passes_of
 from scaseg.ops.kernels.plan import Plan, Problem, kept_by, plan_of, prepare
 from scaseg.ops.kernels.scores import LayerSums, lower, score, scores_of
-from scaseg.ops.kernels.smooth import Gradients, new_buffer
-from scaseg.ops.kernels.smooth import forward as context_forward
+from scaseg.ops.kernels.smooth import new_buffer
 from scaseg.ops.kernels.support import CODES, check_differentiated_once
 
 WHOLE = 1 << 17  # neurons of a batch whose features are all kept
@@ -132,7 +132,7 @@ def forward(
         values = torch.mm(rows, context.transposed(flat)).view(batch, count, width)
     scratch = new_buffer(plan.scratch.total, x)
     scores, pointers = score(plan, features[-1], weights[-1], biases[-1], mask, scratch)
-    out, kept = context_forward(
+    out, kept = passes_of(activation)[0](
         plan, values, pointers, w, mask, scratch=scratch, identity=own, out=out
     )
     return [out, values, scores, kept, flat, features]
@@ -170,7 +170,8 @@ def backward(
     layers = layout.matrices[2:]
     width, depth, hidden = layout.matrices[0].out, len(layers), layers[0].out
     grad, x = grad.contiguous(), x.view(batch * count, channels)
-    grads = Gradients(plan, grad, values, scores_of(plan, scores), w, mask, kept)
+    of_context = passes_of(activation)[1]
+    grads = of_context(plan, grad, values, scores_of(plan, scores), w, mask, kept)
     grad_t = new_buffer(batch * count * pairs, x)
     stretches = _stretches(batch, count)
     most = max((b - a) * (stop - start) for a, b, start, stop in stretches)

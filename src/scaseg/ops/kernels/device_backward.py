@@ -6,8 +6,10 @@ import triton.language as tl
 from scaseg.ops.kernels.device_forward import add_up
 from scaseg.ops.kernels.device_shared import (
     EXP,
+    IDENTITY,
     SIZES,
     basis_of,
+    centered,
     clamp,
     dot_mixed,
     dot_table,
@@ -23,8 +25,8 @@ from scaseg.ops.kernels.device_shared import (
 
 @triton.jit(do_not_specialize=SIZES)
 def target_gradients(
-        grad_s, grad_t, grad_w, share, pull, left_out, g, c, s, t, mask, top, peaks, w, nodes,
-        totals, means, M, MP, g_b, g_n, c_b, c_n, N, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound,
+        grad_s, grad_t, grad_w, share, pull, left_out, quotients, g, c, s, t, mask, top, peaks, w,
+        nodes, totals, means, M, MP, g_b, g_n, c_b, c_n, N, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound,
         R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr,
         ACT: tl.constexpr, RP: tl.constexpr, HAS_W: tl.constexpr, SPLIT: tl.constexpr,
         BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
@@ -40,7 +42,7 @@ def target_gradients(
     k = tl.arange(0, KP)
     rr = tl.arange(0, RP)[None, :]
     plane = KP * MP
-    if ACT != EXP:
+    if ACT < EXP:
         plane = 2 * plane
     planes = plane
     if SPLIT:
@@ -73,7 +75,7 @@ def target_gradients(
             where = means + row * planes + k[None, :] * MP + m[:, None]
             known = (k <= K)[None, :] & (m < M)[:, None]
             by_row = dot_table(grad, where, plane, known, by_row, SPLIT)
-            if ACT != EXP:
+            if ACT < EXP:
                 by_slope = dot_table(grad, where + KP * MP, plane, known, by_slope, SPLIT)
             if OWN:
                 if r == 0:
@@ -87,7 +89,9 @@ def target_gradients(
         mean = tl.sum(basis * by_row, 1)
         growth = tl.full((BLOCK,), 1.0, tl.float32)
         slope = tl.zeros((BLOCK,), tl.float32)
-        if ACT != EXP:
+        if ACT == IDENTITY:  # g . sum of the values
+            growth = tl.sum(tl.where(k[None, :] == 0, by_row, 0.0), 1)
+        elif ACT != EXP:
             of_log = tl.load(totals + (2 * row + 1) * KP + k, mask=k <= K, other=0.0)
             growth = tl.sum(basis * of_log[None, :], 1)
             slope = tl.sum(basis * by_slope, 1)
@@ -110,21 +114,33 @@ def target_gradients(
     weight = factors * quotient[:, None]
     d_total = weight * sums_of * around
     d_s = d_total * growths + weight * (sums_of * g_slopes - own_slopes * own_around)
+    taken, of_own = weight * sums_of, weight * own_around
+    if ACT == IDENTITY:  # out = quotient * sum, so d out = quotient d sum - steep sum d divisor
+        line = 2 * (b * N + i)
+        inverse = tl.load(quotients + line, mask=there, other=0.0)
+        steep = tl.load(quotients + line + 1, mask=there, other=0.0)
+        fall = -steep * tl.sum(g_means - owns * own_grad, 1)
+        count = tl.load(totals + 2 * b * KP) + tl.zeros((BLOCK,), tl.float32)
+        if OWN:
+            count -= tl.where(present, 1.0, 0.0)
+        d_s = (inverse * (tl.sum(growths, 1) - g_c) + fall * count)[:, None]
+        taken, d_total, of_own = inverse[:, None], fall[:, None], (inverse * g_c + fall)[:, None]
+        weight = taken
     if ACT == EXP:
         if R == 1:  # the score cancels
             d_s = tl.zeros_like(d_s)
-    else:
+    elif ACT < EXP:
         wide = place * s_n + rr * s_r + b * s_b
         score = tl.load(s + wide, mask=there[:, None] & (rr < R), other=0.0)
         d_s = tl.where((score > bound) | (score < -bound), 0.0, d_s)
     wide = (b * N + place) * R + rr
     inside = there[:, None] & (rr < R)
     tl.store(grad_s + wide, d_s, mask=inside)
-    tl.store(share + wide, weight * sums_of, mask=inside)
+    tl.store(share + wide, taken, mask=inside)
     tl.store(pull + wide, d_total, mask=inside)
     if OWN:
         tl.store(left_out + b * N + i, tl.sum(weight * owns, 1), mask=there)
-        tl.store(grad_t + wide, -weight * own_slopes * own_around, mask=inside)
+        tl.store(grad_t + wide, -own_slopes * of_own, mask=inside)
     if HAS_W:
         of_weight = scales * quotient[:, None] * (sums_of * around - owns * own_around)
         tl.store(grad_w + wide, of_weight, mask=inside)
@@ -132,7 +148,7 @@ def target_gradients(
 
 @triton.jit(do_not_specialize=SIZES)
 def targets_to_nodes(
-        sums, g, s, share, pull, top, nodes, M, MP, g_b, g_n, N, K, chunk, s_b, s_n, s_r, half,
+        sums, g, s, share, pull, top, peaks, nodes, M, MP, g_b, g_n, N, K, chunk, s_b, s_n, s_r, half,
         bound, R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, ACT: tl.constexpr,
         SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_M: tl.constexpr):  # fmt: skip
@@ -151,7 +167,8 @@ def targets_to_nodes(
         is_top = i < 0
         if OWN:
             is_top = i == tl.load(top + row)
-        basis = tl.trans(basis_of(clamp(score, bound, ACT), is_top, nodes, half, K, KP, ACT))
+        score = centered(clamp(score, bound, ACT), peaks, row, ACT)
+        basis = tl.trans(basis_of(score, is_top, nodes, half, K, KP, ACT))
         wide = (b * N + place) * R + r
         inside = there[:, None] & (m < M)[None, :]
         grad = tl.load(g + b * g_b + place[:, None] * g_n + m[None, :], mask=inside, other=0.0)
@@ -166,8 +183,9 @@ def targets_to_nodes(
 
 @triton.jit(do_not_specialize=SIZES)
 def finish_pulls(
-        pulls, shifts, sums, totals, means, M, MP, chunks, KP: tl.constexpr, SLOPES: tl.constexpr,
-        SPLIT: tl.constexpr, PARTS: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+        pulls, shifts, sums, totals, means, M, MP, chunks, KP: tl.constexpr, ACT: tl.constexpr,
+        SLOPES: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr,
+        BLOCK_M: tl.constexpr):  # fmt: skip
     """Add up the parts of one row of `targets_to_nodes`, and divide by its sum of coefficients.
 
     pulls (B * R, KP, MP): the gradient of a row's values; shifts (B * R, KP): what the gradient
@@ -179,6 +197,8 @@ def finish_pulls(
     one = tl.arange(0, 16)
     pulled = tl.sum(add_up(base + M + one, lines, one < 1, chunks, PARTS, 16), 0)
     inverse = inverse_of(tl.load(totals + 2 * row * KP + k))
+    if ACT == IDENTITY:
+        inverse = 1.0
     plane = KP * MP
     mean_plane = plane
     if SLOPES:
@@ -197,7 +217,8 @@ def finish_pulls(
         mean = tl.load(where, mask=known, other=0.0).to(tl.float32)
         if SPLIT:
             mean += tl.load(where + mean_plane, mask=known, other=0.0).to(tl.float32)
-        of_mean += pull * mean
+        if ACT != IDENTITY:
+            of_mean += pull * mean
         out = pulls + row.to(tl.int64) * planes + k * MP + m
         store_table(out, plane, pull * inverse, known, SPLIT)
     tl.store(shifts + row * KP + k, (pulled - tl.sum(of_mean, 0)) * inverse)
@@ -214,6 +235,8 @@ def source_coefficients(s, t, nodes, peaks, top, b, r, j, there, bound, K, s_b, 
     top_j = -1
     if ACT == EXP:  # relative to the strongest source, the top row to the second strongest
         node = -tl.load(peaks + 2 * row + tl.where(k == K, 1, 0))
+    elif ACT == IDENTITY:
+        node = -tl.load(peaks + 2 * row) + tl.zeros((KP,), tl.float32)
     else:
         node = tl.load(nodes + 3 * KP + k)
     if OWN:
@@ -223,7 +246,12 @@ def source_coefficients(s, t, nodes, peaks, top, b, r, j, there, bound, K, s_b, 
             own = tl.load(s + b * s_b + r * s_r + top_j.to(tl.int64) * s_n)
             node = tl.where(k == K, clamp(own, bound, ACT), node)
     raw = tl.load(t + b * t_b + r * t_r + j.to(tl.int64) * t_n, mask=there, other=0.0)
-    a, slope = phi_and_slope(clamp(raw, bound, ACT)[:, None] + node[None, :], ACT)
+    z = clamp(raw, bound, ACT)[:, None] + node[None, :]
+    if ACT == IDENTITY:
+        a = tl.where(k[None, :] == 0, 1.0, z)
+        slope = tl.where(k[None, :] == 0, 0.0, 1.0) + 0 * z
+    else:
+        a, slope = phi_and_slope(z, ACT)
     keep = there[:, None] & used[None, :]
     if OWN:
         keep = keep & ((k[None, :] != K) | (j[:, None] != top_j))
@@ -314,6 +342,6 @@ def source_gradients(
         wide = (b * N + place) * R + r
         if OWN:
             of_t += tl.load(own_grad_t + wide, mask=there, other=0.0)
-        if ACT != EXP:
+        if ACT < EXP:
             of_t = tl.where((raw > bound) | (raw < -bound), 0.0, of_t)
         tl.store(grad_t + wide, tl.where(there, of_t, 0.0), mask=inside_n)

@@ -5,10 +5,12 @@ import triton.language as tl
 
 from scaseg.ops.kernels.device_shared import (
     EXP,
+    IDENTITY,
     SIZES,
     clamp,
     dot_mixed,
     dot_values,
+    guarded,
     inverse_of,
     largest_of,
     phi_and_slope,
@@ -33,11 +35,32 @@ def two_largest(score, counts, i, N):
     return best, second, place
 
 
+@triton.jit
+def store_strongest(peaks, places, part, score, counts, i, N, wanted, ACT: tl.constexpr):
+    """What is to be known of a block of sources' scores, along axis 0.
+
+    peaks (part, 5), places (part, 2): the two largest and the place of the first; for the identity
+    the largest and minus the least, their places, the number, and the sum in two parts.
+    """
+    best, second, place = two_largest(score, counts, i, N)
+    if ACT == IDENTITY:
+        second, _, least_place = two_largest(-score, counts, i, N)
+        tl.store(peaks + 5 * part + 2, tl.sum(tl.where(counts, 1.0, 0.0), 0), mask=wanted)
+        total = tl.sum(tl.where(counts, score, 0.0).to(tl.float64), 0)
+        high = total.to(tl.float32)
+        tl.store(peaks + 5 * part + 3, high, mask=wanted)
+        tl.store(peaks + 5 * part + 4, (total - high).to(tl.float32), mask=wanted)
+        tl.store(places + 2 * part + 1, least_place, mask=wanted)
+    tl.store(peaks + 5 * part, best, mask=wanted)
+    tl.store(peaks + 5 * part + 1, second, mask=wanted)
+    tl.store(places + 2 * part, place, mask=wanted)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def strongest(
         peaks, places, t, mask, N, P, t_b, t_n, t_r, R: tl.constexpr, HAS_MASK: tl.constexpr,
-        BLOCK: tl.constexpr):  # fmt: skip
-    """The two largest scores of a block of sources (B * R, P, 2), and the place of the first."""
+        ACT: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """`store_strongest` of a block of sources: peaks (B * R, P, 5), places (B * R, P, 2)."""
     row = tl.program_id(1)
     b, r = (row // R).to(tl.int64), row % R
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -45,11 +68,8 @@ def strongest(
     if HAS_MASK:
         counts = counts & (tl.load(mask + b * N + j, mask=counts, other=0) != 0)
     score = tl.load(t + b * t_b + r * t_r + j.to(tl.int64) * t_n, mask=counts, other=0.0)
-    best, second, place = two_largest(score, counts, j, N)
     part = row.to(tl.int64) * P + tl.program_id(0)
-    tl.store(peaks + 2 * part, best)
-    tl.store(peaks + 2 * part + 1, second)
-    tl.store(places + part, place)
+    store_strongest(peaks, places, part, score, counts, j, N, part >= 0, ACT)
 
 
 @triton.jit
@@ -62,9 +82,9 @@ def strongest_of_all(peaks, places, row, P, SCAN: tl.constexpr):
     for start in range(0, P, SCAN):
         inside = start + p < P
         part = row.to(tl.int64) * P + start + p
-        one = tl.load(peaks + 2 * part, mask=inside, other=float("-inf"))
-        two = tl.load(peaks + 2 * part + 1, mask=inside, other=float("-inf"))
-        where = tl.load(places + part, mask=inside, other=0)
+        one = tl.load(peaks + 5 * part, mask=inside, other=float("-inf"))
+        two = tl.load(peaks + 5 * part + 1, mask=inside, other=float("-inf"))
+        where = tl.load(places + 2 * part, mask=inside, other=0)
         larger = one > best
         second = tl.where(larger, tl.maximum(best, two), tl.maximum(second, one))
         place = tl.where(larger, where, place)
@@ -77,6 +97,37 @@ def strongest_of_all(peaks, places, row, P, SCAN: tl.constexpr):
     return peak, tl.where(after == float("-inf"), 0.0, after), top
 
 
+@triton.jit
+def center_of_all(peaks, places, row, P, SCAN: tl.constexpr):
+    """The mean of the scores, from P blocks, and the place of the one farthest from it.
+
+    Also what the scores relative to it add up to: what is left by rounding it.
+    """
+    p = tl.arange(0, SCAN)
+    totals = tl.zeros((SCAN,), tl.float64)
+    counts = tl.zeros((SCAN,), tl.float32)
+    for start in range(0, P, SCAN):
+        part = peaks + 5 * (row.to(tl.int64) * P + start + p)
+        counts += tl.load(part + 2, mask=start + p < P, other=0.0)
+        totals += tl.load(part + 3, mask=start + p < P, other=0.0)
+        totals += tl.load(part + 4, mask=start + p < P, other=0.0)
+    count, total = tl.sum(counts, 0).to(tl.float64), tl.sum(totals, 0)
+    center = (total / tl.maximum(count, 1.0)).to(tl.float32)
+    left = (total - count * center).to(tl.float32)
+    far = tl.full((SCAN,), float("-inf"), tl.float32)
+    place = tl.zeros((SCAN,), tl.int32)
+    for start in range(0, 2 * P, SCAN):  # the largest, and minus the least, of each block in turn
+        inside = start + p < 2 * P
+        part, sign = row.to(tl.int64) * P + (start + p) // 2, 1 - 2 * ((start + p) % 2)
+        found = tl.load(peaks + 5 * part + (start + p) % 2, mask=inside, other=float("-inf"))
+        found -= sign * center
+        where = tl.load(places + 2 * part + (start + p) % 2, mask=inside, other=0)
+        place = tl.where(found > far, where, place)
+        far = tl.where(found > far, found, far)
+    winner = tl.min(tl.where(far == tl.max(far, 0), p, SCAN - 1), 0)
+    return center, left, tl.sum(tl.where(p == winner, place, 0), 0)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def sources_to_nodes(
         sums, top, peaks, c, s, t, mask, part_peaks, part_places, nodes, M, MP, c_b, c_n, N, K,
@@ -87,7 +138,9 @@ def sources_to_nodes(
     """Add up a chunk of the sources: one part of the sums (chunk, B * R, rows, MP).
 
     Row k holds sum_j phi(node_k + t_j) c_j and, in column M, sum_j phi(node_k + t_j); with SLOPES
-    the same sums of phi' follow. Also stores top (B * R,) and peaks (B * R, 2).
+    the same sums of phi' follow. Also stores top (B * R,) and peaks (B * R, 2). For the identity,
+    row 0 has coefficients 1, row 1 scores relative to their mean, row K + 1 and K + 2 the
+    magnitudes of rows 1 and K.
     """
     part, row = tl.program_id(0), tl.program_id(2)
     b, r = (row // R).to(tl.int64), row % R
@@ -95,21 +148,29 @@ def sources_to_nodes(
     m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     used = k < K
     top_j = -1
-    if (ACT == EXP) | OWN:
-        peak, second, top_j = strongest_of_all(part_peaks, part_places, row, P, SCAN)
+    if (ACT >= EXP) | OWN:
+        if ACT == IDENTITY:
+            peak, second, top_j = center_of_all(part_peaks, part_places, row, P, SCAN)
+        else:
+            peak, second, top_j = strongest_of_all(part_peaks, part_places, row, P, SCAN)
         if (part == 0) & (tl.program_id(1) == 0):
             tl.store(top + row, top_j)
             tl.store(peaks + 2 * row, peak)
             tl.store(peaks + 2 * row + 1, second)
     if ACT == EXP:  # relative to the strongest source, the top row to the second strongest
         node = tl.where(k == K, -second, -peak)
+    elif ACT == IDENTITY:
+        node = -peak + tl.zeros((KP,), tl.float32)
+        used = (k != K) & (k <= K + 1)
     else:
         node = tl.load(nodes + 3 * KP + k)
     if OWN:
         used = k <= K
+        if ACT == IDENTITY:
+            used = k <= K + 2
         if ACT != EXP:
             own = tl.load(s + b * s_b + r * s_r + top_j.to(tl.int64) * s_n)
-            node = tl.where(k == K, clamp(own, bound, ACT), node)
+            node = tl.where((k == K) | (k == K + 2), clamp(own, bound, ACT), node)
     found = tl.zeros((KP, BLOCK_M), tl.float32)
     total = tl.zeros((KP,), tl.float32)
     if SLOPES:
@@ -124,10 +185,14 @@ def sources_to_nodes(
         score = tl.load(t + b * t_b + r * t_r + place * t_n, mask=there, other=0.0)
         inside = there[:, None] & (m < M)[None, :]
         v = tl.load(c + b * c_b + place[:, None] * c_n + m[None, :], mask=inside, other=0.0)
-        a, slope = phi_and_slope(node[:, None] + clamp(score, bound, ACT)[None, :], ACT)
+        z = node[:, None] + clamp(score, bound, ACT)[None, :]
+        if ACT == IDENTITY:
+            a = tl.where(k[:, None] == 0, 1.0, tl.where(k[:, None] > K, tl.abs(z), z))
+        else:
+            a, slope = phi_and_slope(z, ACT)
         keep = used[:, None] & there[None, :]
         if OWN:
-            keep = keep & ((k[:, None] != K) | (j[None, :] != top_j))
+            keep = keep & (((k != K) & (k != K + 2))[:, None] | (j[None, :] != top_j))
         a = tl.where(keep, a, 0.0)
         found = dot_values(a, v, found, SPLIT)
         total += tl.sum(a, 1)
@@ -163,11 +228,12 @@ def add_up(place, lines, known, chunks, PARTS: tl.constexpr, WIDTH: tl.constexpr
 
 @triton.jit(do_not_specialize=SIZES)
 def finish_sums(
-        means, totals, sums, M, MP, chunks, KP: tl.constexpr, SLOPES: tl.constexpr,
-        SPLIT: tl.constexpr, PARTS: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+        means, totals, sums, M, MP, chunks, KP: tl.constexpr, ACT: tl.constexpr,
+        SLOPES: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr,
+        BLOCK_M: tl.constexpr):  # fmt: skip
     """Add up the parts of one row of sums: the table of means, of their slopes after it.
 
-    totals (B * R, 2, KP): the sum of coefficients, and the slope of its logarithm.
+    (For the identity, of the sums themselves, which may cancel.) totals (B * R, 2, KP): the sum of coefficients, and the slope of its logarithm.
     """
     k, row = tl.program_id(0), tl.program_id(1)
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -179,6 +245,8 @@ def finish_sums(
     one = tl.arange(0, 16)
     total = tl.sum(add_up(base + M + one, lines, one < 1, chunks, PARTS, 16), 0)
     inverse = inverse_of(total)
+    if ACT == IDENTITY:
+        inverse = 1.0
     growth = 0.0
     if SLOPES:
         slopes = base + KP * MP
@@ -200,12 +268,15 @@ def finish_sums(
 
 @triton.jit(do_not_specialize=SIZES)
 def nodes_to_targets(
-        out, identity, c, s, t, mask, top, peaks, w, nodes, totals, means, M, MP, o_b, o_n, d_b,
-        d_n, c_b, c_n, N, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound, R: tl.constexpr,
+        out, identity, quotients, c, s, t, mask, top, peaks, w, nodes, totals, means, M, MP, o_b,
+        o_n, d_b, d_n, c_b, c_n, N, O, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound, R: tl.constexpr,
         KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr, ACT: tl.constexpr,
         SLOPES: tl.constexpr, SPLIT: tl.constexpr, HAS_W: tl.constexpr, ADD: tl.constexpr,
         BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
-    """Mix the context of a block of targets, all features; ADD it to the identity features."""
+    """Mix the context of a block of targets, all features; ADD it to the identity features.
+
+    quotients (B, N, 2): for the identity, 1 / sum of coefficients and minus its slope.
+    """
     b = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = i < N
@@ -233,8 +304,18 @@ def nodes_to_targets(
         factor = weight_of(w, r, HAS_W) * scale_of(log_scale, largest, ACT, R)
         divisor += factor * (total - own)
         left_out += factor * own
-        mix = basis * (factor * total)[:, None]
-    quotient = inverse_of(divisor)
+        mix = basis
+        if ACT != IDENTITY:
+            mix = basis * (factor * total)[:, None]
+    if ACT == IDENTITY:
+        quotient, steep = guarded(
+            divisor, left_out, s, t, mask, top, peaks, totals, b, i, there, O, K, s_b, s_n, t_b,
+            t_n, KP, OWN, HAS_MASK, BLOCK
+        )  # fmt: skip
+        tl.store(quotients + 2 * (b * N + i), quotient, mask=there)
+        tl.store(quotients + 2 * (b * N + i) + 1, steep, mask=there)
+    else:
+        quotient = inverse_of(divisor)
     left_out = left_out * quotient
     mix = mix * quotient[:, None]
     for start in range(0, M, BLOCK_M):

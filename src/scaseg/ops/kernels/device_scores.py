@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from scaseg.ops.kernels.device_forward import add_up, two_largest
+from scaseg.ops.kernels.device_forward import add_up, store_strongest
 from scaseg.ops.kernels.device_shared import dot_values
 
 SIZES = ["N", "P", "chunk", "chunks", "width"]
@@ -12,11 +12,11 @@ SIZES = ["N", "P", "chunk", "chunks", "width"]
 @triton.jit(do_not_specialize=SIZES)
 def score(
         scores, peaks, places, f, weight, bias, mask, K, f_n, N, P, bound, R: tl.constexpr,
-        QP: tl.constexpr, HAS_MASK: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
-        BLOCK_K: tl.constexpr):  # fmt: skip
+        QP: tl.constexpr, HAS_MASK: tl.constexpr, ACT: tl.constexpr, SPLIT: tl.constexpr,
+        BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
     """Bounded scores of a block of neurons: s of each channel, then t, (B * N, 2R).
 
-    Of t also the two largest (B * R, P, 2) and the place of the first, as `strongest` does.
+    Of t also what `strongest` finds.
     """
     b = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -47,12 +47,10 @@ def score(
     if HAS_MASK:
         there = there & (tl.load(mask + line, mask=there, other=0) != 0)
     counts = there[:, None] & (q >= 0)[None, :]
-    best, second, place = two_largest(found, counts, i[:, None] + 0 * q[None, :], N)
     part = (b * R + q - R) * P + tl.program_id(0)
     is_source = (q >= R) & (q < 2 * R)
-    tl.store(peaks + 2 * part, best, mask=is_source)
-    tl.store(peaks + 2 * part + 1, second, mask=is_source)
-    tl.store(places + part, place, mask=is_source)
+    place = i[:, None] + 0 * q[None, :]
+    store_strongest(peaks, places, part, found, counts, place, N, is_source, ACT)
 
 
 @triton.jit(do_not_specialize=SIZES)

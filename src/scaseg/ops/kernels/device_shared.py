@@ -13,12 +13,14 @@ import triton
 import triton.language as tl
 
 # numbers that change with the size of a map, and whose divisibility saves nothing
-SIZES = ["N", "K", "chunk", "chunks", "P", "first", "last", "row_0", "b_0",
+SIZES = ["N", "O", "K", "chunk", "chunks", "P", "first", "last", "row_0", "b_0",
          "s_b", "s_n", "s_r", "t_b", "t_n", "t_r"]  # fmt: skip
 
 SIGMOID = tl.constexpr(0)
 SOFTPLUS = tl.constexpr(1)
-EXP = tl.constexpr(2)
+EXP = tl.constexpr(2)  # those before it are interpolated, within a bound
+IDENTITY = tl.constexpr(3)
+GUARD = tl.constexpr(1e-3)  # dense.GUARD
 
 
 @triton.jit
@@ -45,7 +47,7 @@ def phi_and_slope(z, ACT: tl.constexpr):
 @triton.jit
 def clamp(score, bound, ACT: tl.constexpr):
     """Scores that break the promise count as being at its end; NaN stays."""
-    if ACT != EXP:
+    if ACT < EXP:
         score = tl.where(score > bound, bound, tl.where(score < -bound, -bound, score))
     return score
 
@@ -111,6 +113,8 @@ def basis_of(score, is_top, nodes, half, K, KP: tl.constexpr, ACT: tl.constexpr)
     k = tl.arange(0, KP)
     if ACT == EXP:
         basis = tl.where(k[None, :] == 0, 1.0, 0.0) + 0 * score[:, None]  # NaN stays
+    elif ACT == IDENTITY:
+        basis = tl.where(k[None, :] == 0, score[:, None], tl.where(k[None, :] == 1, 1.0, 0.0))
     else:
         high = tl.load(nodes + k)
         low = tl.load(nodes + KP + k)
@@ -120,6 +124,14 @@ def basis_of(score, is_top, nodes, half, K, KP: tl.constexpr, ACT: tl.constexpr)
         term = weight[None, :] / tl.where(distance == 0, 1e-19, distance)
         basis = term / tl.sum(term, 1)[:, None]
     return tl.where(is_top[:, None], tl.where(k[None, :] == K, 1.0, 0.0), basis)
+
+
+@triton.jit
+def centered(score, peaks, row, ACT: tl.constexpr):
+    """For the identity, target scores relative to the mean of the sources', which lose as much."""
+    if ACT == IDENTITY:
+        score += tl.load(peaks + 2 * row)
+    return score
 
 
 @triton.jit
@@ -133,16 +145,20 @@ def target(s, t, mask, top, peaks, nodes, totals, b, r, row, i, there, N, half, 
     """
     k = tl.arange(0, KP)
     score = tl.load(s + b * s_b + r * s_r + i.to(tl.int64) * s_n, mask=there, other=0.0)
-    score = clamp(score, bound, ACT)
+    score = centered(clamp(score, bound, ACT), peaks, row, ACT)
     is_top = i < 0
     if OWN:
         is_top = i == tl.load(top + row)
     basis = basis_of(score, is_top, nodes, half, K, KP, ACT)
     sums = tl.load(totals + 2 * row * KP + k, mask=k <= K, other=0.0)
-    log_sums = tl.log(tl.where(sums == 0, 1.0, sums))
-    first = tl.sum(tl.where(k == 0, log_sums, 0.0), 0)
-    # relative to one row: the log of a sum over a million sources would cost digits
-    total = tl.exp(tl.sum(basis * (log_sums - first)[None, :], 1)) * tl.exp(first)
+    if ACT == IDENTITY:
+        sums = tl.where(k == 1, tl.load(peaks + 2 * row + 1), sums)  # to all digits
+        total = tl.sum(basis * sums[None, :], 1)
+    else:
+        log_sums = tl.log(tl.where(sums == 0, 1.0, sums))
+        first = tl.sum(tl.where(k == 0, log_sums, 0.0), 0)
+        # relative to one row: the log of a sum over a million sources would cost digits
+        total = tl.exp(tl.sum(basis * (log_sums - first)[None, :], 1)) * tl.exp(first)
     own = tl.zeros_like(score)
     own_slope = tl.zeros_like(score)
     log_scale = tl.zeros_like(score)
@@ -158,10 +174,45 @@ def target(s, t, mask, top, peaks, nodes, totals, b, r, row, i, there, N, half, 
         z = score + own_score
         if ACT == EXP:
             z = own_score - peak
-        own, own_slope = phi_and_slope(z, ACT)
+        if ACT == IDENTITY:
+            own, own_slope = z - tl.load(peaks + 2 * row), tl.full((z.shape), 1.0, tl.float32)
+        else:
+            own, own_slope = phi_and_slope(z, ACT)
         own = tl.where(counts, own, 0.0)
         own_slope = tl.where(counts, own_slope, 0.0)
     return basis, total, own, own_slope, log_scale
+
+
+@triton.jit
+def guarded(divisor, own, s, t, mask, top, peaks, totals, b, i, there, O, K, s_b, s_n, t_b, t_n,
+            KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """1 / divisor, and minus its slope, for signed coefficients: as dense.reciprocal.
+
+    Where the sum of a row is small beside an upper bound of that of its magnitudes, the latter is
+    added up over all O sources.
+    """
+    center = tl.load(peaks + 2 * b)
+    score = tl.load(s + b * s_b + i.to(tl.int64) * s_n, mask=there, other=0.0) + center
+    sums = totals + 2 * b * KP
+    magnitude = tl.load(sums) * tl.abs(score) + tl.load(sums + K + 1)
+    if tl.max(tl.where(there & (tl.abs(divisor) < GUARD * magnitude), 1, 0), 0) > 0:
+        magnitude = -tl.abs(own)
+        for start in range(0, O, 64):
+            j = start + tl.arange(0, 64)
+            counts = j < O
+            if HAS_MASK:
+                counts = counts & (tl.load(mask + b * O + j, mask=counts, other=0) != 0)
+            other = tl.load(t + b * t_b + j.to(tl.int64) * t_n, mask=counts, other=0.0) - center
+            size = tl.abs(score[:, None] + other[None, :])
+            magnitude += tl.sum(tl.where(counts[None, :], size, 0.0), 1)
+        if OWN:
+            magnitude = tl.where(i == tl.load(top + b), tl.load(sums + K + 2), magnitude)
+    floor = GUARD * magnitude
+    unsafe = (tl.abs(divisor) < floor) | (divisor == 0)
+    floor = tl.where(unsafe & (floor != 0), floor, 1.0)
+    inverse = 1 / tl.where(unsafe, 1.0, divisor)
+    steep = tl.where(unsafe, -1 / floor / floor, inverse * inverse)
+    return tl.where(unsafe, divisor / floor / floor, inverse), steep
 
 
 @triton.jit

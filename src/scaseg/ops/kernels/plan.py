@@ -23,7 +23,7 @@ from scaseg.ops.kernels.tiles import (
     tile,
 )
 
-EXP = CODES["exp"]
+EXP, IDENTITY, RELU = CODES["exp"], CODES["identity"], CODES["relu"]
 
 
 class Nodes(NamedTuple):
@@ -37,7 +37,9 @@ class Nodes(NamedTuple):
     @lru_cache
     def of(activation: int, bound: float) -> Nodes:
         half = max(bound, 1.0)
-        count = 1 if activation == EXP else node_count(half, TOLERANCE[torch.float32])
+        count = node_count(half, TOLERANCE[torch.float32]) if activation < EXP else 1
+        if activation == IDENTITY:
+            count = 2
         return Nodes(count, max(16, 1 << count.bit_length()), half)
 
 
@@ -90,7 +92,7 @@ class Plan:
         batch, targets, sources, features, channels, activation, bound, own, masked = problem[:9]
         self.nodes = nodes = Nodes.of(activation, bound)
         self.split = tiles.is_split(problem.dtype, problem.place)
-        slopes = problem.slopes and activation != EXP
+        slopes = problem.slopes and activation < EXP
         rows = nodes.padded * (1 + slopes)
         pairs = batch * channels
         self.padded = features + 16 - features % 16
@@ -107,8 +109,8 @@ class Plan:
         self.target_tiles = -(-features // spread.features)
         self.target_chunks = chunks_of(targets, self.target_tiles * pairs, spread.rows, programs)
         parts = self.source_chunks[0] * pairs * self.few
-        places = pairs * self.blocks, torch.int32
-        self.scratch = Cut.into(parts, 2 * pairs * self.blocks, places)
+        places = 2 * pairs * self.blocks, torch.int32
+        self.scratch = Cut.into(parts, 5 * pairs * self.blocks, places)
         table = nodes.padded * self.padded
         count = batch * targets * channels
         self.gradient = Cut.into(
@@ -122,7 +124,13 @@ class Plan:
         shared = {"R": channels, "KP": nodes.padded, "OWN": own, "ACT": activation}
         split = {"SPLIT": self.split}
         known = {"HAS_MASK": masked}
-        summed = {"KP": nodes.padded, "SLOPES": slopes, "PARTS": PARTS, "BLOCK_M": self.finish}
+        summed = {
+            "KP": nodes.padded,
+            "ACT": activation,
+            "SLOPES": slopes,
+            "PARTS": PARTS,
+            "BLOCK_M": self.finish,
+        }
         weighted = {"HAS_W": problem.weighted}
         padded = {"RP": 1 << (channels - 1).bit_length()}
         self.constants: dict[Any, dict[str, Any]] = {
@@ -135,7 +143,8 @@ class Plan:
         for name, one in self.tiles.items():
             self.constants[name] |= {"BLOCK": one.rows, "BLOCK_M": one.features}
         self.constants["finish"] = summed | split
-        self.constants["strongest"] = {"R": channels, "BLOCK": SCORE.rows} | known
+        self.constants["strongest"] = known | {"R": channels, "BLOCK": SCORE.rows}
+        self.constants["strongest"] |= {"ACT": activation}
         adding = self.constants["nodes_to_targets"]
         self.adding = {added: adding | {"ADD": added} for added in (False, True)}
         copying = self.constants["source_gradients"]
@@ -144,7 +153,7 @@ class Plan:
             "BLOCK_M": features_of_a_tile(features, 4 * FINISH)
         }
         pair = {"R": channels, "QP": max(16, 1 << (2 * channels - 1).bit_length())}
-        self.constants["score"] = known | split | pair | {"BLOCK": SCORE.rows}
+        self.constants["score"] = self.constants["strongest"] | split | pair
         self.constants["score_backward"] = split | pair | {"BLOCK": LAYER.rows}
 
     def with_tile(self, name: str, width: int) -> dict[str, Any]:
@@ -160,17 +169,59 @@ class Plan:
         return {"warps": found.warps, "stages": found.stages}
 
 
+class SortedPlan(Plan):
+    """The same for relu, whose kernels are those of device_sorted."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.border = border = tiles.BORDER._replace(
+            features=features_of_a_tile(problem.features, tiles.BORDER.features)
+        )
+        rows = problem.batch * problem.targets
+        self.gradient = Cut.into(*(rows,) * 4, *_prefixes(problem, problem.targets))
+        own = {"OWN": problem.own}
+        known = {"HAS_MASK": problem.masked}
+        shape = {"BLOCK": border.rows, "BLOCK_O": tiles.OTHERS, "BLOCK_M": border.features}
+        shape |= own | {"SPLIT": self.split}
+        self.constants["gradients_of_targets"] = shape | known
+        self.adding = {added: shape | known | {"ADD": added} for added in (False, True)}
+        self.copying = {copied: shape | {"COPY": copied} for copied in (False, True)}
+        block = own | {"BLOCK": tiles.OTHERS, "BLOCK_M": border.features}
+        self.summing = {weighted: block | {"HAS_W": weighted} for weighted in (False, True)}
+        self.constants["prefix_sums"] = {"BLOCK": 64, "BLOCK_M": 16}
+
+    def blocks_of(self, count: int) -> int:
+        """Blocks of so many sorted rows."""
+        return -(-count // tiles.OTHERS)
+
+
+def _prefixes(problem: Problem, count: int) -> tuple[int, int]:
+    """Sizes of the prefix sums of blocks of `count` sorted rows, and of their anchors."""
+    blocks = problem.batch * -(-count // tiles.OTHERS)
+    return blocks * 2 * (problem.features + 16 - problem.features % 16), blocks
+
+
 def kept_by(problem: Problem) -> Cut:
-    """What the backward pass needs: sums, means, the strongest source and its score."""
+    """What the backward pass needs: sums, means, the strongest source and its score.
+
+    For relu: sorted scores and their places, of targets and of sources, 1 / sums of coefficients,
+    prefix sums and their anchors.
+    """
+    if problem.activation == RELU:
+        targets, sources = problem.batch * problem.targets, problem.batch * problem.sources
+        orders = [one for n in (targets, sources) for one in (n, (2 * n, torch.int64))]
+        return Cut.into(*orders, targets, *_prefixes(problem, problem.sources))
     features, padded = problem.features, Nodes.of(problem.activation, problem.bound).padded
     pairs = problem.batch * problem.channels
-    rows = padded * (1 + (problem.slopes and problem.activation != EXP))
+    rows = padded * (1 + (problem.slopes and problem.activation < EXP))
     means = pairs * rows * (features + 16 - features % 16)
     dtype = problem.dtype if tiles.is_split(problem.dtype, problem.place) else torch.float32
-    return Cut.into(2 * pairs * padded, (means, dtype), (pairs, torch.int32), 2 * pairs)
+    quotients = 2 * problem.batch * problem.targets * (problem.activation == IDENTITY)
+    tables = 2 * pairs * padded, (means, dtype)
+    return Cut.into(*tables, (pairs, torch.int32), 2 * pairs, quotients)
 
 
 @lru_cache(maxsize=1024)
 def plan_of(problem: Problem) -> Plan:
     """The plan of a problem; the same one each time."""
-    return Plan(problem)
+    return SortedPlan(problem) if problem.activation == RELU else Plan(problem)

@@ -10,16 +10,14 @@ of the host is the time of the block.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from scaseg.ops.kernels import device_backward, device_forward, tiles
+from scaseg.ops.kernels import device_backward, device_forward
 from scaseg.ops.kernels.launch import Piece, Pointer, launch
-from scaseg.ops.kernels.plan import EXP, Plan, Problem, kept_by, node_table, plan_of, prepare
-from scaseg.ops.kernels.support import CODES, check_differentiated_once
+from scaseg.ops.kernels.plan import EXP, Plan, node_table
 
 
 class Scores(NamedTuple):
@@ -33,6 +31,20 @@ class Scores(NamedTuple):
     strides: tuple[int, ...]
     peaks: Piece | None = None
     places: Piece | None = None
+
+    def of_targets(self, batch: int, count: int) -> Tensor:
+        """The first channel's s (B, target)."""
+        return _view(self.s, (batch, count), self.strides[:2])
+
+    def of_sources(self, batch: int, count: int) -> Tensor:
+        """The first channel's t (B, source)."""
+        return _view(self.t, (batch, count), self.strides[3:5])
+
+
+def _view(scores: Pointer, shape: tuple[int, int], strides: tuple[int, ...]) -> Tensor:
+    if isinstance(scores, Piece):
+        return scores.buffer.as_strided(shape, strides, scores.offset)
+    return scores[..., 0]
 
 
 def forward(
@@ -56,12 +68,12 @@ def forward(
     if scratch is None:
         scratch = new_buffer(plan.scratch.total, values)
     kept = new_buffer(plan.kept.total, values)
-    totals, means, top, peaks = plan.kept.of(kept)
+    totals, means, top, peaks, quotients = plan.kept.of(kept)
     parts, part_peaks, part_places = plan.scratch.of(scratch)
     table = node_table(nodes, values.device)
     masked = values if mask is None else mask.view(torch.uint8)
     dtypes = (values.dtype,)
-    if scores.peaks is None and (problem.own or problem.activation == EXP):
+    if scores.peaks is None and (problem.own or problem.activation >= EXP):
         launch(
             device_forward.strongest,
             (plan.blocks, batch * channels, 1),
@@ -98,10 +110,10 @@ def forward(
     launch(
         device_forward.nodes_to_targets,
         (-(-targets // plan.tiles["nodes_to_targets"].rows), batch, 1),
-        (out, added, values, scores.s, scores.t, masked, top, peaks, scores.s if w is None else w,
-         table, totals, means),
+        (out, added, quotients, values, scores.s, scores.t, masked, top, peaks,
+         scores.s if w is None else w, table, totals, means),
         (features, plan.padded, *out.stride()[:2], *added.stride()[:2], *values.stride()[:2]),
-        (targets, nodes.used, *scores.strides, nodes.half, problem.bound),
+        (targets, sources, nodes.used, *scores.strides, nodes.half, problem.bound),
         plan.adding[identity is not None],
         dtypes=dtypes,
         **plan.shape_of("nodes_to_targets"),
@@ -124,7 +136,7 @@ class Gradients:
     ) -> None:
         problem, nodes = plan.problem, plan.nodes
         batch, targets, _, features, channels = problem[:5]
-        totals, means, top, peaks = plan.kept.of(kept)
+        totals, means, top, peaks, quotients = plan.kept.of(kept)
         self.buffer = buffer = new_buffer(plan.gradient.total, values)
         grad_s, share, pull, own_grad_t, grad_w, left_out, parts, pulls, shifts = plan.gradient.of(
             buffer
@@ -136,8 +148,8 @@ class Gradients:
         launch(
             device_backward.target_gradients,
             (-(-targets // plan.tiles["target_gradients"].rows), batch, 1),
-            (grad_s, own_grad_t, grad_w, share, pull, left_out, grad, values, scores.s, scores.t,
-             masked, top, peaks, scores.s if w is None else w, table, totals, means),
+            (grad_s, own_grad_t, grad_w, share, pull, left_out, quotients, grad, values, scores.s,
+             scores.t, masked, top, peaks, scores.s if w is None else w, table, totals, means),
             (features, plan.padded, *grad_lines, *lines),
             (targets, nodes.used, *scores.strides, nodes.half, problem.bound),
             plan.constants["target_gradients"],
@@ -148,7 +160,7 @@ class Gradients:
         launch(
             device_backward.targets_to_nodes,
             (chunks, plan.target_tiles, pairs),
-            (parts, grad, scores.s, share, pull, top, table),
+            (parts, grad, scores.s, share, pull, top, peaks, table),
             (features, plan.padded, *grad_lines),
             (targets, nodes.used, plan.target_chunks[1], *scores.strides[:3], nodes.half,
              problem.bound),
@@ -218,148 +230,3 @@ class Gradients:
 def new_buffer(count: int, like: Tensor) -> Tensor:
     """Uninitialized float32 memory."""
     return torch.empty(count, dtype=torch.float32, device=like.device)
-
-
-def problem_of(
-    values: Tensor,
-    s: Tensor,
-    w: Tensor | None,
-    mask: Tensor | None,
-    activation: int,
-    bound: float,
-    own: bool,
-    slopes: bool,
-) -> Problem:
-    """The problem of values (B, source, M) and target scores (B, target, R)."""
-    batch, sources, features = values.shape
-    targets, channels = s.shape[1:]
-    options = activation, bound, own, mask is not None, w is not None, slopes
-    return Problem(
-        batch, targets, sources, features, channels, *options, values.dtype, values.device
-    )
-
-
-_LIBRARY = torch.library.Library("scaseg", "FRAGMENT")
-_LIBRARY.define(
-    "context(Tensor values, Tensor s, Tensor t, Tensor? w, Tensor? mask, int activation, "
-    "float bound, bool own, bool slopes) -> (Tensor, Tensor)"
-)
-_LIBRARY.define(
-    "context_backward(Tensor grad, Tensor values, Tensor s, Tensor t, Tensor? w, Tensor? mask, "
-    "Tensor kept, int activation, float bound, bool own) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-
-
-def _context(
-    values: Tensor,
-    s: Tensor,
-    t: Tensor,
-    w: Tensor | None,
-    mask: Tensor | None,
-    activation: int,
-    bound: float,
-    own: bool,
-    slopes: bool,
-) -> tuple[Tensor, Tensor]:
-    plan = plan_of(problem_of(values, s, w, mask, activation, bound, own, slopes))
-    scores = Scores(s, t, (*s.stride(), *t.stride()))
-    return forward(plan, tiles.rows_contiguous(values), scores, w, mask)
-
-
-def _context_backward(
-    grad: Tensor,
-    values: Tensor,
-    s: Tensor,
-    t: Tensor,
-    w: Tensor | None,
-    mask: Tensor | None,
-    kept: Tensor,
-    activation: int,
-    bound: float,
-    own: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    plan = plan_of(problem_of(values, s, w, mask, activation, bound, own, True))
-    scores = Scores(s, t, (*s.stride(), *t.stride()))
-    grad, values = tiles.rows_contiguous(grad), tiles.rows_contiguous(values)
-    grads = Gradients(plan, grad, values, scores, w, mask, kept)
-    batch, sources, features = values.shape
-    grad_values = values.new_empty((batch, sources, features))
-    grad_t = s.new_empty((batch, sources, s.shape[2]))
-    grads.sources(grad_values.view(-1, features), grad_t, (0, batch), (0, sources))
-    grad_w = grads.of_weights()
-    of_s = grads.of_scores().clone()  # what is returned must not hold the whole buffer
-    return grad_values, of_s, grad_t, s.new_empty(0) if grad_w is None else grad_w
-
-
-for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("context", _context, _device)
-    _LIBRARY.impl("context_backward", _context_backward, _device)
-
-
-@torch.library.register_fake("scaseg::context", lib=_LIBRARY)
-def _(values, s, t, w, mask, activation, bound, own, slopes):  # type: ignore[no-untyped-def]
-    """Shapes for torch.compile, to which the kernels are closed."""
-    problem = problem_of(values, s, w, mask, activation, bound, own, slopes)
-    out = values.new_empty((values.shape[0], s.shape[1], values.shape[2]))
-    return out, s.new_empty((kept_by(problem).total,))
-
-
-@torch.library.register_fake("scaseg::context_backward", lib=_LIBRARY)
-def _(grad, values, s, t, w, mask, kept, activation, bound, own):  # type: ignore[no-untyped-def]
-    grads = (values.new_empty(values.shape), s.new_empty(s.shape), s.new_empty(t.shape))
-    return *grads, s.new_empty(s.shape[2:] if w is not None else (0,))
-
-
-class KernelContext(Function):
-    """`forward` with its gradients, once differentiable; second derivatives: backend="linear"."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        values: Tensor,
-        s: Tensor,
-        t: Tensor,
-        w: Tensor | None,
-        mask: Tensor | None,
-        activation: int,
-        bound: float,
-        own: bool,
-    ) -> Tensor:
-        slopes = any(ctx.needs_input_grad)
-        # a registered operation is closed to the compiler, but doubles the time of a small call
-        compute = torch.ops.scaseg.context if torch.compiler.is_compiling() else _context
-        context, kept = compute(values, s, t, w, mask, activation, bound, own, slopes)
-        ctx.save_for_backward(values, s, t, w, mask, kept)
-        ctx.options = activation, bound, own
-        return context
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        check_differentiated_once()
-        values, s, t, w, *rest = ctx.saved_tensors
-        compiling = torch.compiler.is_compiling()
-        compute = torch.ops.scaseg.context_backward if compiling else _context_backward
-        grads = compute(grad, values, s, t, w, *rest, *ctx.options)
-        grad_w = None if w is None else grads[3]
-        return *grads[:3], grad_w, None, None, None, None
-
-
-def kernel_context(
-    values: Tensor,
-    target_score: Tensor,
-    source_score: Tensor,
-    *,
-    activation: str,
-    channel_weight: Tensor | None,
-    exclude_self: bool,
-    source_mask: Tensor | None,
-    score_bound: float | None,
-) -> Tensor:
-    """`selective_context` by these kernels, for what is not `unsupported`."""
-    s, t = (x.unsqueeze(-1) if x.dim() == 2 else x for x in (target_score, source_score))
-    w = None if channel_weight is None else channel_weight.float()
-    code, bound = CODES[activation], 0.0 if score_bound is None else float(score_bound)
-    mask = None if source_mask is None else source_mask.contiguous()  # not one row for all images
-    if torch.compiler.is_compiling():
-        prepare(code, bound, values.device.type, values.device.index)
-    return KernelContext.apply(values, s.float(), t.float(), w, mask, code, bound, exclude_self)

@@ -10,7 +10,8 @@ import torch
 
 from scaseg.errors import UserError
 
-CODES = {"sigmoid": 0, "softplus": 1, "exp": 2}
+CODES = {"sigmoid": 0, "softplus": 1, "exp": 2, "identity": 3, "relu": 4}
+BOUNDED = ("sigmoid", "softplus")
 # Up to here no row needs to be lifted: phi(s + t) >= e^-19 > eps (activation.tail)
 LARGEST_BOUND = 9.5
 MOST_CHANNELS = 32
@@ -32,10 +33,10 @@ def unsupported(
         return missing
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"no kernel for {dtype}"
-    if activation not in CODES:
-        return f"no kernel for {activation}"
-    if activation != "exp" and (score_bound is None or score_bound > LARGEST_BOUND):
+    if activation in BOUNDED and (score_bound is None or score_bound > LARGEST_BOUND):
         return f"{activation} needs a score_bound of at most {LARGEST_BOUND:g}, not {score_bound}"
+    if activation == "relu" and pair_channels > 1:
+        return f"no kernel for relu and {pair_channels} pair channels"
     if pair_channels > MOST_CHANNELS:
         return f"{pair_channels} pair channels are more than {MOST_CHANNELS}"
     return None

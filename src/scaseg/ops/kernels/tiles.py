@@ -40,6 +40,8 @@ SPLIT = {
 SCORE = Tile(64, 64, 4)
 LAYER = Tile(16, 128, 4)  # gradients of the predictor's layers
 LAST = Tile(16, 64, 4)  # and of its last one, with the scores
+BORDER = Tile(64, 64, 4)  # sorted rows beside
+OTHERS = 128  # those of the other kind, in blocks
 FINISH = 128  # features of a tile of a sum
 
 

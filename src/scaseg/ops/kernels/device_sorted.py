@@ -1,0 +1,354 @@
+"""Device code of the rectified context (relu): exact sums over sorted rows, in few passes.
+
+Targets add up the sources with t_j > -s_i: the first few in descending order of t. Sources lie in
+blocks of that order. Of the blocks that count whole for a target, prefix sums are enough,
+
+    sum (s + t_j) c_j = (s + anchor) sum c_j + sum (t_j - anchor) c_j,
+
+anchor the least t among them: no factor is negative, nothing cancels. The block in which a target's
+border lies is computed pair by pair. Targets are gone through in the order of s, so that those of
+one program have their borders side by side: all of them together meet each block about once.
+Gradients of sources are sums over the sorted targets, by the same code.
+
+The strongest source (`top`) is in no sum: every target adds it by itself, but for itself. So no own
+entry is subtracted where it would be most of a sum. Masked sources have the score -inf.
+"""
+
+import triton
+import triton.language as tl
+
+from scaseg.ops.kernels.device_shared import dot_values, inverse_of
+
+SIZES = ["N", "O", "Q", "steps", "t_b", "t_n"]
+
+
+@triton.jit
+def ramp(z):
+    """relu; NaN stays."""
+    return tl.where(z <= 0, 0.0, z)
+
+
+@triton.jit
+def step(z):
+    """The slope of `ramp`."""
+    return tl.where(z > 0, 1.0, 0.0)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def block_sums(
+        parts, anchors, v, scores, order, top, weight, shift, M, MP, v_b, v_n, N, Q,
+        HAS_W: tl.constexpr, OWN: tl.constexpr, BLOCK: tl.constexpr,
+        BLOCK_M: tl.constexpr):  # fmt: skip
+    """Sums over a block of sorted rows, without `top`: parts (B, Q, 2, MP) and anchors (B, Q).
+
+    sum w v and sum w (score - anchor) v; in column M sum w and sum w (score - anchor). With HAS_W
+    rows have weights w, and column M of the first holds sum shift.
+    """
+    q, b = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    p = q * BLOCK + tl.arange(0, BLOCK)
+    score = tl.load(scores + b * N + p, mask=p < N, other=float("-inf"))
+    row = tl.load(order + b * N + p, mask=p < N, other=0)
+    counts = score != float("-inf")
+    anchor = tl.min(tl.where(counts, score, float("inf")), 0)
+    anchor = tl.where(anchor == float("inf"), 0.0, anchor)
+    if OWN:
+        counts = counts & (row != tl.load(top + b * N))
+    w = tl.where(counts, 1.0, 0.0)
+    total = w
+    if HAS_W:
+        w = tl.load(weight + b * N + row, mask=counts, other=0.0)
+        total = tl.load(shift + b * N + row, mask=counts, other=0.0)
+    lean = w * tl.where(counts, score - anchor, 0.0)
+    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    inside = counts[:, None] & (m < M)[None, :]
+    value = tl.load(v + b * v_b + row[:, None] * v_n + m[None, :], mask=inside, other=0.0)
+    value = value.to(tl.float32)
+    place = parts + (b * Q + q) * 2 * MP
+    tl.store(place + m, tl.sum(w[:, None] * value, 0), mask=m < M)
+    tl.store(place + MP + m, tl.sum(lean[:, None] * value, 0), mask=m < M)
+    if tl.program_id(1) == 0:
+        tl.store(anchors + b * Q + q, anchor)
+        tl.store(place + M, tl.sum(total, 0))
+        tl.store(place + MP + M, tl.sum(lean, 0))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def prefix_sums(parts, anchors, M, MP, Q, BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):
+    """Turn the sums of each block into those of all blocks up to it, relative to its anchor."""
+    b = tl.program_id(1).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    so_far = tl.zeros((BLOCK_M,), tl.float32)
+    lean_so_far = tl.zeros((BLOCK_M,), tl.float32)
+    for start in range(0, Q, BLOCK):
+        q = start + k
+        inside = (q < Q)[:, None] & (m <= M)[None, :]
+        place = parts + ((b * Q + q) * 2 * MP)[:, None] + m[None, :]
+        sums = tl.load(place, mask=inside, other=0.0)
+        lean = tl.load(place + MP, mask=inside, other=0.0)
+        here = tl.load(anchors + b * Q + q, mask=q < Q, other=0.0)
+        before = tl.load(anchors + b * Q + q - 1, mask=(q > 0) & (q < Q), other=0.0)
+        fall = tl.where(q > 0, before - here, 0.0)
+        after = tl.cumsum(sums, 0) + so_far[None, :]
+        lean = tl.cumsum(lean + fall[:, None] * (after - sums), 0) + lean_so_far[None, :]
+        tl.store(place, after, mask=inside)
+        tl.store(place + MP, lean, mask=inside)
+        last = (k == BLOCK - 1)[:, None]
+        so_far = tl.sum(tl.where(last, after, 0.0), 0)
+        lean_so_far = tl.sum(tl.where(last, lean, 0.0), 0)
+
+
+@triton.jit
+def tile_of(scores, order, others, anchors, b, N, O, Q, steps, BLOCK: tl.constexpr,
+            BLOCK_O: tl.constexpr):  # fmt: skip
+    """A tile of sorted rows: which are there, their places in the map, their scores.
+
+    Also the blocks low to high of the others, in which the borders of these rows lie, the height
+    of each row above the anchor of the blocks before `low`, and whether there are any.
+    """
+    p = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = p < N
+    p = tl.minimum(p, N - 1)
+    score = tl.load(scores + b * N + p)
+    row = tl.load(order + b * N + p)
+    rank = tl.zeros((BLOCK,), tl.int32)  # how many of the others are active, by bisection
+    end = rank + O
+    for turn in range(steps):
+        middle = (rank + end) // 2
+        active = tl.load(others + b * O + middle, mask=rank < end, other=0.0) + score > 0
+        rank = tl.where((rank < end) & active, middle + 1, rank)
+        end = tl.where((rank < end) & (active == 0), middle, end)
+    counts = score != float("-inf")
+    high = tl.max(tl.where(counts, rank, 0), 0)
+    low = tl.minimum(tl.min(tl.where(counts, rank, O), 0), high) // BLOCK_O
+    before = low > 0
+    above = score + tl.load(anchors + b * Q + low - 1, mask=before, other=0.0)
+    above = tl.where(before & counts, above, 0.0)
+    return there, row, score, low, (high + BLOCK_O - 1) // BLOCK_O, above, before
+
+
+@triton.jit
+def others_of(score, others, order, top, b, q, O, OWN: tl.constexpr, BLOCK_O: tl.constexpr):
+    """Block q of the others: score sums (BLOCK, BLOCK_O), -inf at top; places; which count."""
+    p = q * BLOCK_O + tl.arange(0, BLOCK_O)
+    other = tl.load(others + b * O + p, mask=p < O, other=float("-inf"))
+    place = tl.load(order + b * O + p, mask=p < O, other=0)
+    counts = other != float("-inf")
+    if OWN:
+        counts = counts & (place != top)
+    z = tl.where(counts[None, :] & (score != float("-inf"))[:, None],
+                 score[:, None] + other[None, :], float("-inf"))  # fmt: skip
+    return z, place, counts
+
+
+@triton.jit
+def own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK: tl.constexpr):
+    """Score sums of a tile of targets with themselves; -inf for what does not count."""
+    counts = there & (i != top)
+    if HAS_MASK:
+        counts = counts & (tl.load(mask + b * N + i, mask=counts, other=0) != 0)
+    return tl.where(counts, score + tl.load(t + b * t_b + i * t_n, mask=counts, other=0.0),
+                    float("-inf"))  # fmt: skip
+
+
+@triton.jit(do_not_specialize=SIZES)
+def ramps_of_targets(
+        out, identity, quotients, c, t, mask, s_sorted, s_order, t_sorted, t_order, parts, anchors,
+        M, MP, o_b, o_n, d_b, d_n, c_b, c_n, N, O, Q, steps, t_b, t_n, OWN: tl.constexpr,
+        HAS_MASK: tl.constexpr, ADD: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+        BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+    """The context of a tile of targets, all features; ADD it to the identity features.
+
+    quotients (B, N): 1 / sum of coefficients.
+    """
+    b = tl.program_id(1).to(tl.int64)
+    there, i, score, low, high, above, before = tile_of(
+        s_sorted, s_order, t_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+    )
+    base = parts + (b * Q + low - 1) * 2 * MP
+    strongest = tl.load(t_sorted + b * O)
+    top = tl.load(t_order + b * O)
+    top_M = tl.where(strongest == float("-inf"), 0, M)  # a masked source is not even read
+    total = above * tl.load(base + M, mask=before, other=0.0)
+    total += tl.load(base + MP + M, mask=before, other=0.0)
+    for q in range(low, high):
+        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+        total += tl.sum(ramp(z), 1)
+    left_out = tl.zeros((BLOCK,), tl.float32)
+    of_top = tl.zeros((BLOCK,), tl.float32)
+    if OWN:
+        left_out = ramp(own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK))
+        of_top = ramp(tl.where(i == top, float("-inf"), score + strongest))
+        total += of_top - left_out
+    # NaN has no place in an order: it must not hide behind what it is compared with
+    total = tl.where(strongest != strongest, strongest, total)
+    quotient = inverse_of(total)
+    tl.store(quotients + b * N + i, quotient, mask=there)
+    for start in range(0, M, BLOCK_M):
+        m = start + tl.arange(0, BLOCK_M)
+        known = before & (m < M)
+        found = above[:, None] * tl.load(base + m, mask=known, other=0.0)[None, :]
+        found += tl.load(base + MP + m, mask=known, other=0.0)[None, :]
+        for q in range(low, high):
+            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+            where = c + b * c_b + place[:, None] * c_n + m[None, :]
+            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+            found = dot_values(ramp(z), v, found, SPLIT)
+        inside = there[:, None] & (m < M)[None, :]
+        if OWN:
+            v = tl.load(c + b * c_b + top * c_n + m, mask=m < top_M, other=0.0).to(tl.float32)
+            found += of_top[:, None] * v[None, :]
+            own = inside & (left_out != 0)[:, None]  # what is masked is not even read
+            v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=own, other=0.0)
+            found -= left_out[:, None] * v.to(tl.float32)
+        found = found * quotient[:, None]
+        if ADD:
+            d = tl.load(identity + b * d_b + i[:, None] * d_n + m[None, :], mask=inside, other=0.0)
+            found += d.to(tl.float32)
+        tl.store(out + b * o_b + i[:, None] * o_n + m[None, :], found, mask=inside)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def gradients_of_targets(
+        grad_s, own_grad_t, shifts, left_out, quotients, g, c, t, mask, s_sorted, s_order, t_sorted,
+        t_order, parts, anchors, M, MP, g_b, g_n, c_b, c_n, N, O, Q, steps, t_b, t_n,
+        OWN: tl.constexpr, HAS_MASK: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+        BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+    """The gradients of a tile of targets' scores, and what the sources need; all (B, N).
+
+    The gradient of a coefficient is quotient_i g_i . c_j + shift_i. left_out: the share of the own
+    value; own_grad_t: what the own entry, which counts for no one, takes from the gradient of t.
+    """
+    b = tl.program_id(1).to(tl.int64)
+    there, i, score, low, high, above, before = tile_of(
+        s_sorted, s_order, t_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+    )
+    base = parts + (b * Q + low - 1) * 2 * MP
+    strongest = tl.load(t_sorted + b * O)
+    top = tl.load(t_order + b * O)
+    top_M = tl.where(strongest == float("-inf"), 0, M)  # a masked source is not even read
+    count = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
+    for q in range(low, high):
+        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+        count += tl.sum(step(z), 1)
+    own = tl.full((BLOCK,), float("-inf"), tl.float32)
+    of_top = tl.full((BLOCK,), float("-inf"), tl.float32)
+    if OWN:
+        own = own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK)
+        of_top = tl.where(i == top, float("-inf"), score + strongest)
+        count += step(of_top) - step(own)
+    g_ramp = tl.zeros((BLOCK,), tl.float32)  # g_i . sum_j a_ij c_j
+    g_step = tl.zeros((BLOCK,), tl.float32)  # g_i . sum of the active c_j
+    g_own = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, M, BLOCK_M):
+        m = start + tl.arange(0, BLOCK_M)
+        known = before & (m < M)
+        steps_here = tl.load(base + m, mask=known, other=0.0)[None, :]
+        ramps = above[:, None] * steps_here + tl.load(base + MP + m, mask=known, other=0.0)[None, :]
+        steps_here = steps_here + tl.zeros((BLOCK, BLOCK_M), tl.float32)
+        for q in range(low, high):
+            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+            where = c + b * c_b + place[:, None] * c_n + m[None, :]
+            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+            ramps = dot_values(ramp(z), v, ramps, SPLIT)
+            steps_here = dot_steps(step(z), v, steps_here, SPLIT)
+        inside = there[:, None] & (m < M)[None, :]
+        grad = tl.load(g + b * g_b + i[:, None] * g_n + m[None, :], mask=inside, other=0.0)
+        grad = grad.to(tl.float32)
+        if OWN:
+            v = tl.load(c + b * c_b + top * c_n + m, mask=m < top_M, other=0.0).to(tl.float32)[
+                None, :
+            ]
+            ramps += ramp(of_top)[:, None] * v
+            steps_here += step(of_top)[:, None] * v
+            present = inside & (own > 0)[:, None]
+            v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=present, other=0.0)
+            g_own += tl.sum(grad * v.to(tl.float32), 1)
+        g_ramp += tl.sum(grad * ramps, 1)
+        g_step += tl.sum(grad * steps_here, 1)
+    line = b * N + i
+    quotient = tl.load(quotients + line, mask=there, other=0.0)
+    shift = -quotient * quotient * (g_ramp - ramp(own) * g_own)
+    tl.store(shifts + line, shift, mask=there)
+    of_s = quotient * (g_step - step(own) * g_own) + shift * count
+    tl.store(grad_s + line, of_s, mask=there)
+    if OWN:
+        tl.store(left_out + line, ramp(own) * quotient, mask=there)
+        tl.store(own_grad_t + line, -step(own) * (quotient * g_own + shift), mask=there)
+
+
+@triton.jit
+def dot_steps(a, v, acc, SPLIT: tl.constexpr):
+    """acc + a @ v for coefficients of 0 and 1, which every dtype holds."""
+    if SPLIT:
+        acc = tl.dot(a.to(v.dtype), v, acc)
+    else:
+        acc = tl.dot(a, v.to(tl.float32), acc, input_precision="tf32x3")
+    return acc
+
+
+@triton.jit(do_not_specialize=SIZES)
+def gradients_of_sources(
+        grad_c, copy, grad_t, own_grad_t, shifts, left_out, quotients, g, c, s_sorted, s_order,
+        t_sorted, t_order, s, parts, anchors, M, MP, d_n, g_b, g_n, c_b, c_n, N, O, Q, steps, t_b,
+        t_n, OWN: tl.constexpr, COPY: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
+        BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+    """The gradients of a tile of sources' values, in rows d_n apart, and of their scores (B, N).
+
+    With COPY, copy, laid out like grad_c, gets a copy of g. Strides t_b, t_n are those of s.
+    """
+    b = tl.program_id(1).to(tl.int64)
+    there, j, score, low, high, above, before = tile_of(
+        t_sorted, t_order, s_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+    )
+    base = parts + (b * Q + low - 1) * 2 * MP
+    top = tl.load(t_order + b * N)
+    counts_j = there & (score != float("-inf"))
+    line = b * N + j
+    of_t = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
+    of_t = tl.where(counts_j, of_t, 0.0)
+    for q in range(low, high):
+        z, place, counts = others_of(score, s_sorted, s_order, top, b, q, O, OWN, BLOCK_O)
+        shift = tl.load(shifts + b * O + place, mask=counts, other=0.0)
+        of_t += tl.sum(step(z) * shift[None, :], 1)
+    left = tl.zeros((BLOCK,), tl.float32)
+    of_top = tl.zeros((BLOCK,), tl.float32)
+    top_weight = 0.0
+    if OWN:
+        left = tl.load(left_out + line, mask=counts_j, other=0.0)
+        of_t += tl.load(own_grad_t + line, mask=counts_j, other=0.0)
+        of_top = score + tl.load(s + b * t_b + top * t_n)
+        of_top = tl.where(counts_j & (j != top), of_top, float("-inf"))
+        of_t += step(of_top) * tl.load(shifts + b * O + top)
+        top_weight = tl.load(quotients + b * O + top)
+    used = tl.where(counts_j, 1.0, 0.0)[:, None]
+    for start in range(0, M, BLOCK_M):
+        m = start + tl.arange(0, BLOCK_M)
+        known = before & (m < M)
+        flat = tl.load(base + m, mask=known, other=0.0)[None, :]
+        found = above[:, None] * flat
+        found += used * tl.load(base + MP + m, mask=known, other=0.0)[None, :]
+        flat = used * flat
+        for q in range(low, high):
+            z, place, counts = others_of(score, s_sorted, s_order, top, b, q, O, OWN, BLOCK_O)
+            weight = tl.load(quotients + b * O + place, mask=counts, other=0.0)[None, :]
+            where = g + b * g_b + place[:, None] * g_n + m[None, :]
+            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+            found = dot_values(ramp(z) * weight, v, found, SPLIT)
+            flat = dot_values(step(z) * weight, v, flat, SPLIT)
+        inside = there[:, None] & (m < M)[None, :]
+        place_j = line[:, None] * d_n + m[None, :]
+        if OWN:
+            v = tl.load(g + b * g_b + top * g_n + m, mask=m < M, other=0.0).to(tl.float32)
+            v = top_weight * v[None, :]
+            found += ramp(of_top)[:, None] * v
+            flat += step(of_top)[:, None] * v
+            grad = tl.load(g + b * g_b + j[:, None] * g_n + m[None, :], mask=inside, other=0.0)
+            found -= left[:, None] * grad.to(tl.float32)
+            if COPY:
+                tl.store(copy + place_j, grad, mask=inside)
+        tl.store(grad_c + place_j, tl.where(counts_j[:, None], found, 0.0), mask=inside)
+        known = inside & counts_j[:, None]
+        v = tl.load(c + b * c_b + j[:, None] * c_n + m[None, :], mask=known, other=0.0)
+        of_t += tl.sum(flat * v.to(tl.float32), 1)
+    tl.store(grad_t + line, tl.where(counts_j, of_t, 0.0), mask=there)
