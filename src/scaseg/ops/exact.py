@@ -47,7 +47,7 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     """
     values, scores = scores.hide_masked(values, 0)
     present = scores.present
-    target, source = _one_channel(scores)  # (B, target), (B, source), wide
+    target, source = one_channel(scores)  # (B, target), (B, source), wide
     count, score_sum = present.sum(1, keepdim=True).to(source), source.sum(1, keepdim=True)
     # sum_j |s_i + t_j| by |z| = 2 relu(z) - z; a constant to autograd, for the guard
     fixed, of = target.detach(), source.detach()
@@ -77,7 +77,7 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
 
 
-def _one_channel(scores: Scores) -> tuple[Tensor, Tensor]:
+def one_channel(scores: Scores) -> tuple[Tensor, Tensor]:
     """Join the channels: sum_r w_r (s_ir + t_jr) is itself a target's plus a source's score.
 
     -> (B, target), (B, source), 0 at masked sources, in the wide dtype: row sums near zero magnify

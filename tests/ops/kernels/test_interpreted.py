@@ -7,6 +7,7 @@ from scaseg import SelectiveContext, selective_context
 from scaseg.errors import UserError
 from scaseg.ops.kernels import support, tiles
 from tests.nn.blocks import make
+from tests.ops.cases import NAMES, outputs_and_grads, random_case, relative_error
 from tests.ops.kernels.cases import KINDS, check_block, check_operator
 
 pytest.importorskip("triton")
@@ -47,6 +48,8 @@ def test_tables_in_two_planes(monkeypatch):
     try:
         check_operator("cpu", "sigmoid", 97, torch.float16, features=19, masked=True)
         check_operator("cpu", "exp", 67, torch.float16, channels=2)
+        check_operator("cpu", "identity", 67, torch.float16, masked=True)
+        check_operator("cpu", "relu", 67, torch.float16, masked=True)
     finally:
         plan_of.cache_clear()
 
@@ -59,6 +62,34 @@ def test_other_bounds(bound):
 def test_a_dominant_source():
     """The own entry of the strongest source is most of its row: nothing may cancel there."""
     check_operator("cpu", "exp", 20, scale=12.0, bound=40.0)
+
+
+def far_apart(case):
+    case.target_score.add_(1000), case.source_score.sub_(1000)
+
+
+def one_outlier(case):
+    case.source_score[0, 7] = 1e6
+
+
+def rows_that_nearly_vanish(case):
+    """Sums of identities cross zero, where the guard acts; relus of 1e-5 are all there is."""
+    mean, largest = case.source_score.mean(), case.source_score.max()
+    case.target_score[0, :20] = -mean + torch.linspace(-1e-3, 1e-3, 20)
+    case.target_score[0, 20:40] = 1e-5 - largest
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu"])
+@pytest.mark.parametrize("change", [far_apart, one_outlier, rows_that_nearly_vanish])
+def test_hard_rows_of_exact_forms(activation, change):
+    """They lose no more than the PyTorch form, whose sums of scores are float64."""
+    case = random_case(150, activation=activation, dtype=torch.float32)
+    change(case)
+    exact = outputs_and_grads(case.to(torch.float64), "dense")
+    linear, found = (outputs_and_grads(case, backend) for backend in ("linear", "triton"))
+    for name in NAMES[:-1]:
+        allowed = 4 * relative_error(linear[name], exact[name]) + 1e-5
+        assert relative_error(found[name], exact[name]) <= allowed, name
 
 
 def test_several_features_to_a_tile_and_chunks_of_sources():
@@ -76,10 +107,12 @@ def test_one_mask_for_all_images():
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_but_masked_sources_gives_zeros():
+@pytest.mark.parametrize("activation", support.CODES)
+def test_nothing_but_masked_sources_gives_zeros(activation):
     values, score = torch.full((1, 70, 3), torch.nan), torch.zeros(1, 70, requires_grad=True)
     mask = torch.zeros(1, 70, dtype=torch.bool)
-    options = {"source_mask": mask, "score_bound": 5.0, "backend": "triton"}
+    options = {"activation": activation, "score_bound": 5.0, "backend": "triton"}
+    options["source_mask"] = mask
     context = selective_context(values, score, score, **options)
     assert torch.equal(context, torch.zeros(1, 70, 3))
     (grad,) = torch.autograd.grad(context.sum(), score)
@@ -98,7 +131,8 @@ def test_buffers_full_of_nan(monkeypatch):
 
         monkeypatch.setattr(owner, name, filled)
     check_operator("cpu", "sigmoid", 70, channels=3, masked=True)
-    check_block("cpu", "sca", masked=True)
+    for name in ("sca", "sca, relu", "sca, identity"):
+        check_block("cpu", name, masked=True)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -110,15 +144,15 @@ def test_a_deeper_block():
     check_block("cpu", "sca", layers=1, hidden=20, out_channels=5)
 
 
-@pytest.mark.parametrize("stretch", [40, 130])
-def test_large_maps_in_stretches(monkeypatch, stretch):
+@pytest.mark.parametrize(("name", "stretch"), [("sca", 40), ("sca", 130), ("sca, relu", 40)])
+def test_large_maps_in_stretches(monkeypatch, name, stretch):
     """Parts of an image, or several images at once, with features that are computed again."""
     from scaseg.ops.kernels import block
 
     monkeypatch.setattr(block, "WHOLE", 50)
     monkeypatch.setattr(block, "STRETCH", stretch)
     monkeypatch.setattr(block, "JOINED", 50)
-    check_block("cpu", "sca", size=(7, 9), masked=True, layers=3)
+    check_block("cpu", name, size=(7, 9), masked=True, layers=3)
 
 
 def test_what_somebody_changed_is_called_as_it_is():
@@ -156,30 +190,33 @@ def test_scores_beyond_the_promise_are_at_its_end():
     assert (grad[0, :3] != 0).all()
 
 
-def test_a_nan_score_stays_visible():
-    values, score = torch.randn(1, 40, 3), torch.zeros(1, 40)
+@pytest.mark.parametrize("activation", ["sigmoid", "identity", "relu"])
+def test_a_nan_score_stays_visible(activation):
+    values, score = torch.randn(1, 40, 3), torch.rand(1, 40)
     bad = score.clone()
     bad[0, 5] = torch.nan
-    context = selective_context(values, bad, score, score_bound=5.0, backend="triton")
+    options = {"activation": activation, "score_bound": 5.0, "backend": "triton"}
+    context = selective_context(values, bad, score, **options)
     assert context[0, 5].isnan().all()
     assert context[0, :5].isfinite().all()
-    context = selective_context(values, score, bad, score_bound=5.0, backend="triton")
+    context = selective_context(values, score, bad, **options)
     assert context.isnan().all()
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        ({"activation": "relu", "pair_channels": 3}, "no kernel for relu and 3 pair channels"),
         ({"score_bound": None}, "sigmoid needs a score_bound of at most 9.5, not None"),
         ({"score_bound": 20.0}, "at most 9.5, not 20.0"),
     ],
 )
 def test_a_named_backend_runs_or_says_why_not(options, reason):
-    score = torch.zeros(1, 4)
     options = {"score_bound": 5.0, **options}
+    score = torch.zeros(1, 4, options.pop("pair_channels", 1))
     with pytest.raises(UserError, match=reason):
         selective_context(torch.ones(1, 4, 2), score, score, backend="triton", **options)
-    wide = score.double()
+    wide = torch.zeros(1, 4, dtype=torch.float64)
     with pytest.raises(UserError, match=r"no kernel for torch.float64"):
         selective_context(wide.unsqueeze(-1), wide, wide, score_bound=5.0, backend="triton")
 
@@ -192,7 +229,7 @@ def test_without_a_gpu_they_say_so(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", ["sca", "sca, exp"])
+@pytest.mark.parametrize("name", ["sca", "sca, exp", "sca, relu", "sca, identity"])
 def test_compiled_whole(name):
     """The kernels are one operation to the compiler, forward and backward."""
     from scaseg.ops.kernels import plan

@@ -197,8 +197,11 @@ def backward(
         of_values, of_first = pulled[:, copied:], pulled[:, copied + width :]
         copy = pulled if copied else None
         grads.sources(of_values, grad_t, (first, last), (start, stop), copy=copy)
-        of_layers = x.new_empty((depth - 1, end - begin, hidden))
-        of_f = of_layers[-1] if depth > 1 else of_first
+        # gradients of the features: all of them where one product does for all weights, else in two
+        # places by turns, the last in `pulled`
+        stacked = x.new_empty((depth - 1 if copied else min(1, depth - 1), end - begin, hidden))
+        places = [of_first, *stacked] if copied else [of_first, *stacked] * depth
+        of_f = places[depth - 1]
         sums.score_backward(
             number,
             of_f,
@@ -208,16 +211,16 @@ def backward(
             top,
             weights[-1],
         )
+        here: list[Tensor] = []
         for layer in range(depth - 1, 0, -1):
-            of_below = of_layers[layer - 2] if layer > 1 else x.new_empty((end - begin, hidden))
-            torch.mm(of_f, layers[layer].of(flat), out=of_below)
-            of_f = of_below if layer > 1 else of_first
-            sums.relu_backward(number, layer - 1, of_f, of_below, made[layer - 1])
-        here = [_product(pulled.T, x_here)]
+            if not copied:
+                here.insert(0, _product(of_f.T, made[layer - 1]))
+            of_f = torch.mm(of_f, layers[layer].of(flat), out=places[layer - 1])
+            sums.relu_backward(number, layer - 1, of_f, made[layer - 1])
         if copied and depth > 1:
-            here += _products(of_layers.mT, made).unbind()
-        else:
-            here += [_product(one.T, f) for one, f in zip(of_layers, made, strict=True)]
+            here += _products(stacked.mT, made).unbind()
+        del stacked, places, of_f
+        here.insert(0, _product(pulled.T, x_here))
         if not copied:
             grad_here = grad.view(batch * count, width)[begin:end]
             here.insert(0, _product(grad_here.T, x_here))

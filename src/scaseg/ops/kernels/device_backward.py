@@ -17,6 +17,7 @@ from scaseg.ops.kernels.device_shared import (
     inverse_of,
     largest_of,
     phi_and_slope,
+    planes_of,
     scale_of,
     store_table,
     target,
@@ -26,8 +27,8 @@ from scaseg.ops.kernels.device_shared import (
 @triton.jit(do_not_specialize=SIZES)
 def target_gradients(
         grad_s, grad_t, grad_w, share, pull, left_out, quotients, g, c, s, t, mask, top, peaks, w,
-        nodes, totals, means, M, MP, g_b, g_n, c_b, c_n, N, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound,
-        R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr,
+        nodes, totals, means, M, MP, g_b, g_n, c_b, c_n, N, K, s_b, s_n, s_r, t_b, t_n, t_r, half,
+        bound, R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr,
         ACT: tl.constexpr, RP: tl.constexpr, HAS_W: tl.constexpr, SPLIT: tl.constexpr,
         BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The gradients of a block of targets' scores and weights, and what the next two kernels need.
@@ -41,12 +42,7 @@ def target_gradients(
     place = i.to(tl.int64)[:, None]
     k = tl.arange(0, KP)
     rr = tl.arange(0, RP)[None, :]
-    plane = KP * MP
-    if ACT < EXP:
-        plane = 2 * plane
-    planes = plane
-    if SPLIT:
-        planes = 2 * plane
+    plane, planes = planes_of(2 * KP if ACT < EXP else KP, MP, SPLIT)
     largest = tl.zeros((BLOCK,), tl.float32)
     if ACT == EXP:
         if R > 1:
@@ -148,8 +144,8 @@ def target_gradients(
 
 @triton.jit(do_not_specialize=SIZES)
 def targets_to_nodes(
-        sums, g, s, share, pull, top, peaks, nodes, M, MP, g_b, g_n, N, K, chunk, s_b, s_n, s_r, half,
-        bound, R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, ACT: tl.constexpr,
+        sums, g, s, share, pull, top, peaks, nodes, M, MP, g_b, g_n, N, K, chunk, s_b, s_n, s_r,
+        half, bound, R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, ACT: tl.constexpr,
         SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_M: tl.constexpr):  # fmt: skip
     """Add up what a chunk of the targets gives to each row of the table: (chunk, B * R, KP, MP)."""
@@ -199,15 +195,8 @@ def finish_pulls(
     inverse = inverse_of(tl.load(totals + 2 * row * KP + k))
     if ACT == IDENTITY:
         inverse = 1.0
-    plane = KP * MP
-    mean_plane = plane
-    if SLOPES:
-        mean_plane = 2 * plane
-    planes = plane
-    mean_planes = mean_plane
-    if SPLIT:
-        planes = 2 * plane
-        mean_planes = 2 * mean_plane
+    plane, planes = planes_of(KP, MP, SPLIT)
+    mean_plane, mean_planes = planes_of(2 * KP if SLOPES else KP, MP, SPLIT)
     of_mean = tl.zeros((BLOCK_M,), tl.float32)
     for start in range(0, M, BLOCK_M):
         m = start + tl.arange(0, BLOCK_M)
@@ -283,10 +272,7 @@ def source_gradients(
     place = j.to(tl.int64)
     out = (b * N + place - row_0)[:, None] * d_n
     k = tl.arange(0, KP)
-    plane = KP * MP
-    planes = plane
-    if SPLIT:
-        planes = 2 * plane
+    plane, planes = planes_of(KP, MP, SPLIT)
     left = tl.zeros((BLOCK,), tl.float32)
     if OWN:
         left = tl.load(left_out + b * N + j, mask=there, other=0.0)

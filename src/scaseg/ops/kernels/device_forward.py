@@ -14,6 +14,7 @@ from scaseg.ops.kernels.device_shared import (
     inverse_of,
     largest_of,
     phi_and_slope,
+    planes_of,
     scale_of,
     store_table,
     target,
@@ -233,13 +234,12 @@ def finish_sums(
         BLOCK_M: tl.constexpr):  # fmt: skip
     """Add up the parts of one row of sums: the table of means, of their slopes after it.
 
-    (For the identity, of the sums themselves, which may cancel.) totals (B * R, 2, KP): the sum of coefficients, and the slope of its logarithm.
+    For the identity, of the sums themselves: their coefficients may cancel. totals (B * R, 2, KP):
+    the sum of coefficients, and the slope of its logarithm.
     """
     k, row = tl.program_id(0), tl.program_id(1)
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    rows = KP
-    if SLOPES:
-        rows = 2 * KP
+    rows = 2 * KP if SLOPES else KP
     lines = tl.num_programs(1).to(tl.int64) * rows * MP
     base = sums + (row.to(tl.int64) * rows + k) * MP
     one = tl.arange(0, 16)
@@ -254,10 +254,7 @@ def finish_sums(
     if tl.program_id(2) == 0:
         tl.store(totals + 2 * row * KP + k, total)
         tl.store(totals + (2 * row + 1) * KP + k, growth)
-    plane = rows * MP
-    planes = plane
-    if SPLIT:
-        planes = 2 * plane
+    plane, planes = planes_of(rows, MP, SPLIT)
     mean = add_up(base + m, lines, m < M, chunks, PARTS, BLOCK_M) * inverse
     out = means + row.to(tl.int64) * planes + k * MP + m
     store_table(out, plane, mean, m < M, SPLIT)
@@ -269,10 +266,10 @@ def finish_sums(
 @triton.jit(do_not_specialize=SIZES)
 def nodes_to_targets(
         out, identity, quotients, c, s, t, mask, top, peaks, w, nodes, totals, means, M, MP, o_b,
-        o_n, d_b, d_n, c_b, c_n, N, O, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound, R: tl.constexpr,
-        KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr, ACT: tl.constexpr,
-        SLOPES: tl.constexpr, SPLIT: tl.constexpr, HAS_W: tl.constexpr, ADD: tl.constexpr,
-        BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
+        o_n, d_b, d_n, c_b, c_n, N, L, K, s_b, s_n, s_r, t_b, t_n, t_r, half, bound,
+        R: tl.constexpr, KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr,
+        ACT: tl.constexpr, SLOPES: tl.constexpr, SPLIT: tl.constexpr, HAS_W: tl.constexpr,
+        ADD: tl.constexpr, BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """Mix the context of a block of targets, all features; ADD it to the identity features.
 
     quotients (B, N, 2): for the identity, 1 / sum of coefficients and minus its slope.
@@ -282,12 +279,7 @@ def nodes_to_targets(
     there = i < N
     place = i.to(tl.int64)[:, None]
     k = tl.arange(0, KP)
-    plane = KP * MP
-    if SLOPES:
-        plane = 2 * plane
-    planes = plane
-    if SPLIT:
-        planes = 2 * plane
+    plane, planes = planes_of(2 * KP if SLOPES else KP, MP, SPLIT)
     largest = tl.zeros((BLOCK,), tl.float32)
     if ACT == EXP:
         if R > 1:
@@ -309,8 +301,8 @@ def nodes_to_targets(
             mix = basis * (factor * total)[:, None]
     if ACT == IDENTITY:
         quotient, steep = guarded(
-            divisor, left_out, s, t, mask, top, peaks, totals, b, i, there, O, K, s_b, s_n, t_b,
-            t_n, KP, OWN, HAS_MASK, BLOCK
+            divisor, left_out, s, t, mask, top, peaks, totals, b, i, there, L, K, s_b, s_n, t_b,
+            t_n, KP, OWN, HAS_MASK
         )  # fmt: skip
         tl.store(quotients + 2 * (b * N + i), quotient, mask=there)
         tl.store(quotients + 2 * (b * N + i) + 1, steep, mask=there)

@@ -130,9 +130,9 @@ def score_backward(
 
 @triton.jit(do_not_specialize=SIZES)
 def relu_backward(
-        out, of_layer, grad, f, K, o_n, N, chunk, width, BLOCK: tl.constexpr,
+        grad, of_layer, f, K, g_n, N, chunk, width, BLOCK: tl.constexpr,
         BLOCK_K: tl.constexpr):  # fmt: skip
-    """grad (N, K) where f > 0, into `out`, and one part of its column sums."""
+    """Set grad (N, K) to 0 where f is not positive; one part of its column sums."""
     k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     column = tl.zeros((BLOCK, BLOCK_K), tl.float32)
     first = tl.program_id(0) * chunk
@@ -142,9 +142,10 @@ def relu_backward(
         place = i.to(tl.int64)[:, None]
         inside = there[:, None] & (k < K)[None, :]
         v = tl.load(f + place * K + k[None, :], mask=inside, other=0.0).to(tl.float32)
-        d = tl.load(grad + place * K + k[None, :], mask=inside, other=0.0).to(tl.float32)
+        where = grad + place * g_n + k[None, :]
+        d = tl.load(where, mask=inside, other=0.0).to(tl.float32)
         d = tl.where(v > 0, d, 0.0)
-        tl.store(out + place * o_n + k[None, :], d, mask=inside)
+        tl.store(where, d, mask=inside)
         column += d
     tl.store(of_layer + tl.program_id(0).to(tl.int64) * width + k, tl.sum(column, 0), mask=k < K)
 
@@ -157,6 +158,16 @@ def add_parts(out, parts, chunks, width, PARTS: tl.constexpr, WIDTH: tl.constexp
     tl.store(out + k, found, mask=k < width)
 
 
+@triton.jit
+def following(which, number, source, count, next_source, next_count, before):
+    """The tensor that comes next if `which` is at least its number; elements before it."""
+    if which >= number:
+        before += count
+        source = next_source
+        count = next_count
+    return source, count, before
+
+
 @triton.jit(
     do_not_specialize=["n_0", "n_1", "n_2", "n_3", "n_4", "n_5", "n_6", "n_7", "n_8", "n_9"]
 )
@@ -165,43 +176,13 @@ def lower(out, p_0, p_1, p_2, p_3, p_4, p_5, p_6, p_7, p_8, p_9, n_0, n_1, n_2, 
     """Copy up to ten tensors of n_0, n_1, ... elements one after another, in the dtype of out."""
     which = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    before = 0
-    source = p_0
-    count = n_0
-    if which >= 1:
-        before += n_0
-        source = p_1
-        count = n_1
-    if which >= 2:
-        before += n_1
-        source = p_2
-        count = n_2
-    if which >= 3:
-        before += n_2
-        source = p_3
-        count = n_3
-    if which >= 4:
-        before += n_3
-        source = p_4
-        count = n_4
-    if which >= 5:
-        before += n_4
-        source = p_5
-        count = n_5
-    if which >= 6:
-        before += n_5
-        source = p_6
-        count = n_6
-    if which >= 7:
-        before += n_6
-        source = p_7
-        count = n_7
-    if which >= 8:
-        before += n_7
-        source = p_8
-        count = n_8
-    if which >= 9:
-        before += n_8
-        source = p_9
-        count = n_9
+    source, count, before = following(which, 1, p_0, n_0, p_1, n_1, 0)
+    source, count, before = following(which, 2, source, count, p_2, n_2, before)
+    source, count, before = following(which, 3, source, count, p_3, n_3, before)
+    source, count, before = following(which, 4, source, count, p_4, n_4, before)
+    source, count, before = following(which, 5, source, count, p_5, n_5, before)
+    source, count, before = following(which, 6, source, count, p_6, n_6, before)
+    source, count, before = following(which, 7, source, count, p_7, n_7, before)
+    source, count, before = following(which, 8, source, count, p_8, n_8, before)
+    source, count, before = following(which, 9, source, count, p_9, n_9, before)
     tl.store(out + before + place, tl.load(source + place, mask=place < count), mask=place < count)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 # numbers that change with the size of a map, and whose divisibility saves nothing
-SIZES = ["N", "O", "K", "chunk", "chunks", "P", "first", "last", "row_0", "b_0",
+SIZES = ["N", "L", "K", "chunk", "chunks", "P", "first", "last", "row_0", "b_0",
          "s_b", "s_n", "s_r", "t_b", "t_n", "t_r"]  # fmt: skip
 
 SIGMOID = tl.constexpr(0)
@@ -68,6 +68,16 @@ def dot_values(a, v, acc, SPLIT: tl.constexpr):
     else:
         acc = tl.dot(a, v.to(tl.float32), acc, input_precision="tf32x3")
     return acc
+
+
+@triton.jit
+def planes_of(rows, MP, SPLIT: tl.constexpr):
+    """Elements of one plane of a channel's table, and of all its planes."""
+    plane = rows * MP
+    planes = plane
+    if SPLIT:
+        planes = 2 * plane
+    return plane, planes
 
 
 @triton.jit
@@ -184,12 +194,12 @@ def target(s, t, mask, top, peaks, nodes, totals, b, r, row, i, there, N, half, 
 
 
 @triton.jit
-def guarded(divisor, own, s, t, mask, top, peaks, totals, b, i, there, O, K, s_b, s_n, t_b, t_n,
-            KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def guarded(divisor, own, s, t, mask, top, peaks, totals, b, i, there, L, K, s_b, s_n, t_b, t_n,
+            KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr):  # fmt: skip
     """1 / divisor, and minus its slope, for signed coefficients: as dense.reciprocal.
 
     Where the sum of a row is small beside an upper bound of that of its magnitudes, the latter is
-    added up over all O sources.
+    added up over all L sources.
     """
     center = tl.load(peaks + 2 * b)
     score = tl.load(s + b * s_b + i.to(tl.int64) * s_n, mask=there, other=0.0) + center
@@ -197,11 +207,11 @@ def guarded(divisor, own, s, t, mask, top, peaks, totals, b, i, there, O, K, s_b
     magnitude = tl.load(sums) * tl.abs(score) + tl.load(sums + K + 1)
     if tl.max(tl.where(there & (tl.abs(divisor) < GUARD * magnitude), 1, 0), 0) > 0:
         magnitude = -tl.abs(own)
-        for start in range(0, O, 64):
+        for start in range(0, L, 64):
             j = start + tl.arange(0, 64)
-            counts = j < O
+            counts = j < L
             if HAS_MASK:
-                counts = counts & (tl.load(mask + b * O + j, mask=counts, other=0) != 0)
+                counts = counts & (tl.load(mask + b * L + j, mask=counts, other=0) != 0)
             other = tl.load(t + b * t_b + j.to(tl.int64) * t_n, mask=counts, other=0.0) - center
             size = tl.abs(score[:, None] + other[None, :])
             magnitude += tl.sum(tl.where(counts[None, :], size, 0.0), 1)

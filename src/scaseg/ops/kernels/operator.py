@@ -10,16 +10,18 @@ from torch import Tensor
 from torch.autograd import Function
 
 from scaseg.ops.activation import ACTIVATIONS
-from scaseg.ops.kernels import smooth, sorted, tiles
+from scaseg.ops.exact import one_channel
+from scaseg.ops.kernels import relu, smooth, tiles
 from scaseg.ops.kernels.plan import RELU, Problem, kept_by, plan_of, prepare
 from scaseg.ops.kernels.smooth import Gradients, Scores
 from scaseg.ops.kernels.support import CODES, check_differentiated_once
+from scaseg.ops.scores import Scores as ScoreChannels
 
 
 def passes_of(activation: int) -> tuple[Callable[..., tuple[Tensor, Tensor]], type[Gradients]]:
     """The forward and the backward pass of an activation."""
     if activation == RELU:
-        return sorted.forward, sorted.SortedGradients
+        return relu.forward, relu.SortedGradients
     return smooth.forward, Gradients
 
 
@@ -163,11 +165,12 @@ def kernel_context(
     s, t = (x.unsqueeze(-1) if x.dim() == 2 else x for x in (target_score, source_score))
     w = None if channel_weight is None else channel_weight.float()
     mask = None if source_mask is None else source_mask.contiguous()  # not one row for all images
-    if not ACTIVATIONS[activation].exponential_tail and (w is not None or s.shape[2] > 1):
-        # identity and relu are homogeneous: a weight goes into the scores, identity's channels add
-        if mask is not None:
-            t = t.masked_fill(~mask.unsqueeze(-1), 0)  # may be NaN
-        s, t = ((x.float() if w is None else x * w).sum(-1, keepdim=True) for x in (s, t))
+    if activation in ("identity", "relu") and (w is not None or s.shape[2] > 1):
+        # both are homogeneous: a weight may go into the scores
+        hidden = t if mask is None else t.masked_fill(~mask.unsqueeze(-1), 0)  # NaN, if anything
+        channels = s.transpose(1, 2), hidden.transpose(1, 2), ACTIVATIONS[activation], w
+        joined = one_channel(ScoreChannels(*channels, source_mask=mask))
+        s, t = (one.unsqueeze(-1) for one in joined)
         w = None
     code, bound = CODES[activation], 0.0 if score_bound is None else float(score_bound)
     if torch.compiler.is_compiling():

@@ -170,7 +170,7 @@ class Plan:
 
 
 class SortedPlan(Plan):
-    """The same for relu, whose kernels are those of device_sorted."""
+    """The same for relu, whose kernels are those of device_relu."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -129,16 +129,14 @@ class LayerSums:
             warps=LAYER.warps,
         )  # fmt: skip
 
-    def relu_backward(
-        self, stretch: int, layer: int, out: Tensor, grad: Tensor, features: Tensor
-    ) -> None:
-        """The gradient (N, K) where the layer's features are positive, into `out`."""
+    def relu_backward(self, stretch: int, layer: int, grad: Tensor, features: Tensor) -> None:
+        """Leave the gradient (N, K) where the layer's features are positive; 0 elsewhere."""
         count, width = features.shape
         launch(
             device_scores.relu_backward,
             (self.chunks, -(-width // self.tiles[layer]), 1),
-            (out, self._part(stretch, self.offsets[layer], out), grad, features),
-            (width, out.stride(0)),
+            (grad, self._part(stretch, self.offsets[layer], grad), features),
+            (width, grad.stride(0)),
             (count, self.chunk, self.offsets[-1]),
             RELU[self.tiles[layer]],
             dtypes=(features.dtype,),

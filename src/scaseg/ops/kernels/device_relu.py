@@ -19,7 +19,7 @@ import triton.language as tl
 
 from scaseg.ops.kernels.device_shared import dot_values, inverse_of
 
-SIZES = ["N", "O", "Q", "steps", "t_b", "t_n"]
+SIZES = ["N", "L", "Q", "steps", "t_b", "t_n"]
 
 
 @triton.jit
@@ -99,7 +99,7 @@ def prefix_sums(parts, anchors, M, MP, Q, BLOCK: tl.constexpr, BLOCK_M: tl.const
 
 
 @triton.jit
-def tile_of(scores, order, others, anchors, b, N, O, Q, steps, BLOCK: tl.constexpr,
+def tile_of(scores, order, others, anchors, b, N, L, Q, steps, BLOCK: tl.constexpr,
             BLOCK_O: tl.constexpr):  # fmt: skip
     """A tile of sorted rows: which are there, their places in the map, their scores.
 
@@ -112,15 +112,15 @@ def tile_of(scores, order, others, anchors, b, N, O, Q, steps, BLOCK: tl.constex
     score = tl.load(scores + b * N + p)
     row = tl.load(order + b * N + p)
     rank = tl.zeros((BLOCK,), tl.int32)  # how many of the others are active, by bisection
-    end = rank + O
-    for turn in range(steps):
+    end = rank + L
+    for _turn in range(steps):
         middle = (rank + end) // 2
-        active = tl.load(others + b * O + middle, mask=rank < end, other=0.0) + score > 0
+        active = tl.load(others + b * L + middle, mask=rank < end, other=0.0) + score > 0
         rank = tl.where((rank < end) & active, middle + 1, rank)
         end = tl.where((rank < end) & (active == 0), middle, end)
     counts = score != float("-inf")
     high = tl.max(tl.where(counts, rank, 0), 0)
-    low = tl.minimum(tl.min(tl.where(counts, rank, O), 0), high) // BLOCK_O
+    low = tl.minimum(tl.min(tl.where(counts, rank, L), 0), high) // BLOCK_O
     before = low > 0
     above = score + tl.load(anchors + b * Q + low - 1, mask=before, other=0.0)
     above = tl.where(before & counts, above, 0.0)
@@ -128,11 +128,11 @@ def tile_of(scores, order, others, anchors, b, N, O, Q, steps, BLOCK: tl.constex
 
 
 @triton.jit
-def others_of(score, others, order, top, b, q, O, OWN: tl.constexpr, BLOCK_O: tl.constexpr):
+def others_of(score, others, order, top, b, q, L, OWN: tl.constexpr, BLOCK_O: tl.constexpr):
     """Block q of the others: score sums (BLOCK, BLOCK_O), -inf at top; places; which count."""
     p = q * BLOCK_O + tl.arange(0, BLOCK_O)
-    other = tl.load(others + b * O + p, mask=p < O, other=float("-inf"))
-    place = tl.load(order + b * O + p, mask=p < O, other=0)
+    other = tl.load(others + b * L + p, mask=p < L, other=float("-inf"))
+    place = tl.load(order + b * L + p, mask=p < L, other=0)
     counts = other != float("-inf")
     if OWN:
         counts = counts & (place != top)
@@ -154,7 +154,7 @@ def own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK: tl.constexpr
 @triton.jit(do_not_specialize=SIZES)
 def ramps_of_targets(
         out, identity, quotients, c, t, mask, s_sorted, s_order, t_sorted, t_order, parts, anchors,
-        M, MP, o_b, o_n, d_b, d_n, c_b, c_n, N, O, Q, steps, t_b, t_n, OWN: tl.constexpr,
+        M, MP, o_b, o_n, d_b, d_n, c_b, c_n, N, L, Q, steps, t_b, t_n, OWN: tl.constexpr,
         HAS_MASK: tl.constexpr, ADD: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The context of a tile of targets, all features; ADD it to the identity features.
@@ -163,16 +163,16 @@ def ramps_of_targets(
     """
     b = tl.program_id(1).to(tl.int64)
     there, i, score, low, high, above, before = tile_of(
-        s_sorted, s_order, t_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+        s_sorted, s_order, t_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
     )
     base = parts + (b * Q + low - 1) * 2 * MP
-    strongest = tl.load(t_sorted + b * O)
-    top = tl.load(t_order + b * O)
-    top_M = tl.where(strongest == float("-inf"), 0, M)  # a masked source is not even read
+    strongest = tl.load(t_sorted + b * L)
+    top = tl.load(t_order + b * L)
+    readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
     total = above * tl.load(base + M, mask=before, other=0.0)
     total += tl.load(base + MP + M, mask=before, other=0.0)
     for q in range(low, high):
-        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
         total += tl.sum(ramp(z), 1)
     left_out = tl.zeros((BLOCK,), tl.float32)
     of_top = tl.zeros((BLOCK,), tl.float32)
@@ -190,13 +190,13 @@ def ramps_of_targets(
         found = above[:, None] * tl.load(base + m, mask=known, other=0.0)[None, :]
         found += tl.load(base + MP + m, mask=known, other=0.0)[None, :]
         for q in range(low, high):
-            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
             where = c + b * c_b + place[:, None] * c_n + m[None, :]
             v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
             found = dot_values(ramp(z), v, found, SPLIT)
         inside = there[:, None] & (m < M)[None, :]
         if OWN:
-            v = tl.load(c + b * c_b + top * c_n + m, mask=m < top_M, other=0.0).to(tl.float32)
+            v = tl.load(c + b * c_b + top * c_n + m, mask=m < readable, other=0.0).to(tl.float32)
             found += of_top[:, None] * v[None, :]
             own = inside & (left_out != 0)[:, None]  # what is masked is not even read
             v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=own, other=0.0)
@@ -211,7 +211,7 @@ def ramps_of_targets(
 @triton.jit(do_not_specialize=SIZES)
 def gradients_of_targets(
         grad_s, own_grad_t, shifts, left_out, quotients, g, c, t, mask, s_sorted, s_order, t_sorted,
-        t_order, parts, anchors, M, MP, g_b, g_n, c_b, c_n, N, O, Q, steps, t_b, t_n,
+        t_order, parts, anchors, M, MP, g_b, g_n, c_b, c_n, N, L, Q, steps, t_b, t_n,
         OWN: tl.constexpr, HAS_MASK: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The gradients of a tile of targets' scores, and what the sources need; all (B, N).
@@ -221,15 +221,15 @@ def gradients_of_targets(
     """
     b = tl.program_id(1).to(tl.int64)
     there, i, score, low, high, above, before = tile_of(
-        s_sorted, s_order, t_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+        s_sorted, s_order, t_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
     )
     base = parts + (b * Q + low - 1) * 2 * MP
-    strongest = tl.load(t_sorted + b * O)
-    top = tl.load(t_order + b * O)
-    top_M = tl.where(strongest == float("-inf"), 0, M)  # a masked source is not even read
+    strongest = tl.load(t_sorted + b * L)
+    top = tl.load(t_order + b * L)
+    readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
     count = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
     for q in range(low, high):
-        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
         count += tl.sum(step(z), 1)
     own = tl.full((BLOCK,), float("-inf"), tl.float32)
     of_top = tl.full((BLOCK,), float("-inf"), tl.float32)
@@ -247,7 +247,7 @@ def gradients_of_targets(
         ramps = above[:, None] * steps_here + tl.load(base + MP + m, mask=known, other=0.0)[None, :]
         steps_here = steps_here + tl.zeros((BLOCK, BLOCK_M), tl.float32)
         for q in range(low, high):
-            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, O, OWN, BLOCK_O)
+            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
             where = c + b * c_b + place[:, None] * c_n + m[None, :]
             v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
             ramps = dot_values(ramp(z), v, ramps, SPLIT)
@@ -256,11 +256,9 @@ def gradients_of_targets(
         grad = tl.load(g + b * g_b + i[:, None] * g_n + m[None, :], mask=inside, other=0.0)
         grad = grad.to(tl.float32)
         if OWN:
-            v = tl.load(c + b * c_b + top * c_n + m, mask=m < top_M, other=0.0).to(tl.float32)[
-                None, :
-            ]
-            ramps += ramp(of_top)[:, None] * v
-            steps_here += step(of_top)[:, None] * v
+            v = tl.load(c + b * c_b + top * c_n + m, mask=m < readable, other=0.0).to(tl.float32)
+            ramps += ramp(of_top)[:, None] * v[None, :]
+            steps_here += step(of_top)[:, None] * v[None, :]
             present = inside & (own > 0)[:, None]
             v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=present, other=0.0)
             g_own += tl.sum(grad * v.to(tl.float32), 1)
@@ -290,7 +288,7 @@ def dot_steps(a, v, acc, SPLIT: tl.constexpr):
 @triton.jit(do_not_specialize=SIZES)
 def gradients_of_sources(
         grad_c, copy, grad_t, own_grad_t, shifts, left_out, quotients, g, c, s_sorted, s_order,
-        t_sorted, t_order, s, parts, anchors, M, MP, d_n, g_b, g_n, c_b, c_n, N, O, Q, steps, t_b,
+        t_sorted, t_order, s, parts, anchors, M, MP, d_n, g_b, g_n, c_b, c_n, N, L, Q, steps, t_b,
         t_n, OWN: tl.constexpr, COPY: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The gradients of a tile of sources' values, in rows d_n apart, and of their scores (B, N).
@@ -299,7 +297,7 @@ def gradients_of_sources(
     """
     b = tl.program_id(1).to(tl.int64)
     there, j, score, low, high, above, before = tile_of(
-        t_sorted, t_order, s_sorted, anchors, b, N, O, Q, steps, BLOCK, BLOCK_O
+        t_sorted, t_order, s_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
     )
     base = parts + (b * Q + low - 1) * 2 * MP
     top = tl.load(t_order + b * N)
@@ -308,8 +306,8 @@ def gradients_of_sources(
     of_t = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
     of_t = tl.where(counts_j, of_t, 0.0)
     for q in range(low, high):
-        z, place, counts = others_of(score, s_sorted, s_order, top, b, q, O, OWN, BLOCK_O)
-        shift = tl.load(shifts + b * O + place, mask=counts, other=0.0)
+        z, place, counts = others_of(score, s_sorted, s_order, top, b, q, L, OWN, BLOCK_O)
+        shift = tl.load(shifts + b * L + place, mask=counts, other=0.0)
         of_t += tl.sum(step(z) * shift[None, :], 1)
     left = tl.zeros((BLOCK,), tl.float32)
     of_top = tl.zeros((BLOCK,), tl.float32)
@@ -319,8 +317,8 @@ def gradients_of_sources(
         of_t += tl.load(own_grad_t + line, mask=counts_j, other=0.0)
         of_top = score + tl.load(s + b * t_b + top * t_n)
         of_top = tl.where(counts_j & (j != top), of_top, float("-inf"))
-        of_t += step(of_top) * tl.load(shifts + b * O + top)
-        top_weight = tl.load(quotients + b * O + top)
+        of_t += step(of_top) * tl.load(shifts + b * L + top)
+        top_weight = tl.load(quotients + b * L + top)
     used = tl.where(counts_j, 1.0, 0.0)[:, None]
     for start in range(0, M, BLOCK_M):
         m = start + tl.arange(0, BLOCK_M)
@@ -330,8 +328,8 @@ def gradients_of_sources(
         found += used * tl.load(base + MP + m, mask=known, other=0.0)[None, :]
         flat = used * flat
         for q in range(low, high):
-            z, place, counts = others_of(score, s_sorted, s_order, top, b, q, O, OWN, BLOCK_O)
-            weight = tl.load(quotients + b * O + place, mask=counts, other=0.0)[None, :]
+            z, place, counts = others_of(score, s_sorted, s_order, top, b, q, L, OWN, BLOCK_O)
+            weight = tl.load(quotients + b * L + place, mask=counts, other=0.0)[None, :]
             where = g + b * g_b + place[:, None] * g_n + m[None, :]
             v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
             found = dot_values(ramp(z) * weight, v, found, SPLIT)

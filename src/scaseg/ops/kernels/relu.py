@@ -1,7 +1,7 @@
 """The rectified context (relu) by Triton kernels: sources and targets sorted once, exact sums.
 
-The same mathematics as `exact.relu_context`; device_sorted.py says how it gets along with few passes
-over the maps. Sorting is torch's. It takes and gives what `smooth` does.
+The same mathematics as `exact.relu_context`; device_relu.py says how few passes over the maps it
+takes. Sorting is torch's. `forward` and the gradients take and give what those of `smooth` do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scaseg.ops.kernels import device_sorted
+from scaseg.ops.kernels import device_relu
 from scaseg.ops.kernels.launch import Piece, launch
 from scaseg.ops.kernels.plan import SortedPlan
 from scaseg.ops.kernels.smooth import Gradients, Scores, new_buffer
@@ -39,7 +39,7 @@ def forward(
     added = out if identity is None else identity
     masked = values if mask is None else mask.view(torch.uint8)
     launch(
-        device_sorted.ramps_of_targets,
+        device_relu.ramps_of_targets,
         (-(-targets // plan.border.rows), batch, 1),
         (out, added, quotients, values, scores.t, masked, s_sorted, s_order, t_sorted, t_order,
          parts, anchors),
@@ -70,7 +70,7 @@ def _prefix_sums(
     """Sums over the first blocks of `count` rows in their order: parts and anchors."""
     blocks, features = plan.blocks_of(count), plan.problem.features
     launch(
-        device_sorted.block_sums,
+        device_relu.block_sums,
         (blocks, -(-features // plan.border.features), plan.problem.batch),
         (*found, values, *order, *(order[:1] * 2 if weights is None else weights)),
         (features, plan.padded, *values.stride()[:2]),
@@ -79,7 +79,7 @@ def _prefix_sums(
         dtypes=(values.dtype,),
     )
     launch(
-        device_sorted.prefix_sums,
+        device_relu.prefix_sums,
         (-(-(features + 1) // 16), plan.problem.batch, 1),
         found,
         (features, plan.padded),
@@ -111,7 +111,7 @@ class SortedGradients(Gradients):
         self.dtypes = values.dtype, grad.dtype
         self.lines = *grad.stride()[:2], *values.stride()[:2]
         launch(
-            device_sorted.gradients_of_targets,
+            device_relu.gradients_of_targets,
             (-(-targets // plan.border.rows), batch, 1),
             (self.grad_s, own_grad_t, shifts, left_out, quotients, grad, values, scores.t, masked,
              s_sorted, s_order, t_sorted, t_order, parts, anchors),
@@ -145,7 +145,7 @@ class SortedGradients(Gradients):
                 grad_values if whole else grad_values.new_empty((batch * sources, features))
             )
             launch(
-                device_sorted.gradients_of_sources,
+                device_relu.gradients_of_sources,
                 (-(-sources // plan.border.rows), batch, 1),
                 (self.all_values, self.all_values if copy is None else copy, grad_t,
                  *self.pointers),
