@@ -76,10 +76,10 @@ class SelectiveContext(Context):
         from scaseg.ops.kernels.block import kernel_block
 
         predictor = self.predictor
-        layers = [layer for layer in predictor.features if type(layer) is nn.Conv2d]
-        every = (self.identity, self.context, *layers, predictor.score)
-        # not layer.weight: at the paper's size nn.Module's look-ups show
-        parameters: list[dict[str, Any]] = [layer._parameters for layer in every if layer]
+        layers = self._layers()
+        parameters: list[dict[str, Any]] = [
+            layer._parameters for layer in layers if type(layer) is nn.Conv2d
+        ]
         return kernel_block(
             x,
             [one["weight"] for one in parameters],
@@ -107,9 +107,15 @@ class SelectiveContext(Context):
         if x.numel() == 0 or unsupported(device, dtype, *kind) is not None:
             return False
         # layers that somebody replaced or watches are called as they are
-        layers = (self.identity, self.context, *predictor.features, predictor.score)
         plain = (nn.Conv2d, nn.ReLU)
-        return all(type(layer) in plain and not layer._forward_hooks for layer in layers)
+        return all(type(layer) in plain and not layer._forward_hooks for layer in self._layers())
+
+    def _layers(self) -> list[Any]:
+        """W_d, W_c, the predictor's steps and its score; nn.Module's look-ups would take longer."""
+        own: dict[str, Any] = self._modules
+        predictor = own["predictor"]._modules
+        steps = predictor["features"]._modules.values()
+        return [own["identity"], own["context"], *steps, predictor["score"]]
 
     def target_context(
         self, x: Tensor, source: Tensor | None, source_mask: Tensor | None

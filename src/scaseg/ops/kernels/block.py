@@ -366,7 +366,7 @@ class KernelBlock(Function):
             None,
             None,
             None,
-            *(one.view(shape) for one, shape in shaped),
+            *(one if one.shape == shape else one.view(shape) for one, shape in shaped),
         )
 
 

@@ -302,7 +302,7 @@ def nodes_to_targets(
     if ACT == IDENTITY:
         quotient, steep = guarded(
             divisor, left_out, s, t, mask, top, peaks, totals, b, i, there, L, K, s_b, s_n, t_b,
-            t_n, KP, OWN, HAS_MASK
+            t_n, KP, OWN, HAS_MASK, BLOCK
         )  # fmt: skip
         tl.store(quotients + 2 * (b * N + i), quotient, mask=there)
         tl.store(quotients + 2 * (b * N + i) + 1, steep, mask=there)

@@ -6,9 +6,9 @@ blocks of that order. Of the blocks that count whole for a target, prefix sums a
     sum (s + t_j) c_j = (s + anchor) sum c_j + sum (t_j - anchor) c_j,
 
 anchor the least t among them: no factor is negative, nothing cancels. The block in which a target's
-border lies is computed pair by pair. Targets are gone through in the order of s, so that those of
-one program have their borders side by side: all of them together meet each block about once.
-Gradients of sources are sums over the sorted targets, by the same code.
+border lies is computed pair by pair. Targets are sorted by s and cut into tiles whose borders lie
+in one block: there are at most as many as blocks and full tiles together, whatever the scores, and
+all are equally much work. Gradients of sources are sums over the sorted targets, by the same code.
 
 The strongest source (`top`) is in no sum: every target adds it by itself, but for itself. So no own
 entry is subtracted where it would be most of a sum. Masked sources have the score -inf.
@@ -99,32 +99,79 @@ def prefix_sums(parts, anchors, M, MP, Q, BLOCK: tl.constexpr, BLOCK_M: tl.const
 
 
 @triton.jit
-def tile_of(scores, order, others, anchors, b, N, L, Q, steps, BLOCK: tl.constexpr,
-            BLOCK_O: tl.constexpr):  # fmt: skip
-    """A tile of sorted rows: which are there, their places in the map, their scores.
-
-    Also the blocks low to high of the others, in which the borders of these rows lie, the height
-    of each row above the anchor of the blocks before `low`, and whether there are any.
-    """
-    p = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = p < N
-    p = tl.minimum(p, N - 1)
-    score = tl.load(scores + b * N + p)
-    row = tl.load(order + b * N + p)
-    rank = tl.zeros((BLOCK,), tl.int32)  # how many of the others are active, by bisection
-    end = rank + L
+def active_rows(scores, other, N, steps):
+    """How many of N scores in descending order have a positive sum with each other; bisection."""
+    first = tl.zeros_like(other).to(tl.int32)
+    end = first + N
     for _turn in range(steps):
-        middle = (rank + end) // 2
-        active = tl.load(others + b * L + middle, mask=rank < end, other=0.0) + score > 0
-        rank = tl.where((rank < end) & active, middle + 1, rank)
-        end = tl.where((rank < end) & (active == 0), middle, end)
-    counts = score != float("-inf")
-    high = tl.max(tl.where(counts, rank, 0), 0)
-    low = tl.minimum(tl.min(tl.where(counts, rank, L), 0), high) // BLOCK_O
-    before = low > 0
-    above = score + tl.load(anchors + b * Q + low - 1, mask=before, other=0.0)
-    above = tl.where(before & counts, above, 0.0)
-    return there, row, score, low, (high + BLOCK_O - 1) // BLOCK_O, above, before
+        middle = (first + end) // 2
+        active = tl.load(scores + middle, mask=first < end, other=0.0) + other > 0
+        first = tl.where((first < end) & active, middle + 1, first)
+        end = tl.where((first < end) & (active == 0), middle, end)
+    return first
+
+
+@triton.jit(do_not_specialize=SIZES)
+def cut_rows(
+        cuts, scores, others, N, L, Q, steps, BLOCK: tl.constexpr, BLOCK_O: tl.constexpr,
+        SCAN: tl.constexpr):  # fmt: skip
+    """Cut N sorted rows into tiles of at most BLOCK rows whose borders lie in one block of others.
+
+    cuts (B, Q + 1, 3): for the rows with their border in block q (Q: beyond all), the first, the
+    end, and the number of tiles up to there.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    tiles = 0
+    for start in range(0, Q + 1, SCAN):
+        q = start + tl.arange(0, SCAN)
+        last = b * L + tl.minimum(q * BLOCK_O, L) - 1
+        end = active_rows(scores + b * N, tl.load(others + last, mask=(q > 0) & (q <= Q)), N, steps)
+        end = tl.where(q > 0, end, N)
+        last = b * L + tl.minimum((q + 1) * BLOCK_O, L) - 1
+        first = active_rows(scores + b * N, tl.load(others + last, mask=q < Q), N, steps)
+        first = tl.where(q < Q, first, 0)
+        here = tl.where(q <= Q, (end - first + BLOCK - 1) // BLOCK, 0)
+        place = cuts + 3 * (b * (Q + 1) + q)
+        tl.store(place, first, mask=q <= Q)
+        tl.store(place + 1, end, mask=q <= Q)
+        tl.store(place + 2, tiles + tl.cumsum(here, 0), mask=q <= Q)
+        tiles += tl.sum(here, 0)
+
+
+@triton.jit
+def block_of_tile(cuts, b, Q):
+    """The block of others of this program's tile, which is beyond Q where there is no such tile.
+
+    Also the first of its rows and their end.
+    """
+    tile = tl.program_id(0)
+    cuts += 3 * b * (Q + 1)
+    q = 0
+    end = Q + 1
+    while q < end:
+        middle = (q + end) // 2
+        before = tl.load(cuts + 3 * middle + 2) <= tile
+        q = tl.where(before, middle + 1, q)
+        end = tl.where(before, end, middle)
+    found = cuts + 3 * tl.minimum(q, Q)
+    tiles = tl.load(found - 1, mask=q > 0, other=0)
+    return q, tl.load(found), tl.load(found + 1), tile - tiles
+
+
+@triton.jit
+def rows_of_tile(scores, order, anchors, b, q, first, end, number, N, Q, BLOCK: tl.constexpr):
+    """The rows of a tile: which are there, their places, their scores.
+
+    Also their height above the anchor of the blocks before q, and whether there are any of those.
+    """
+    p = first + number * BLOCK + tl.arange(0, BLOCK)
+    there = p < end
+    score = tl.load(scores + b * N + p, mask=there, other=float("-inf"))
+    row = tl.load(order + b * N + p, mask=there, other=0)
+    before = q > 0
+    above = score + tl.load(anchors + b * Q + q - 1, mask=before, other=0.0)
+    above = tl.where(before & (score != float("-inf")), above, 0.0)
+    return there, row, score, above, before
 
 
 @triton.jit
@@ -153,8 +200,8 @@ def own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK: tl.constexpr
 
 @triton.jit(do_not_specialize=SIZES)
 def ramps_of_targets(
-        out, identity, quotients, c, t, mask, s_sorted, s_order, t_sorted, t_order, parts, anchors,
-        M, MP, o_b, o_n, d_b, d_n, c_b, c_n, N, L, Q, steps, t_b, t_n, OWN: tl.constexpr,
+        out, identity, quotients, c, t, mask, s_sorted, s_order, t_sorted, t_order, cuts, parts,
+        anchors, M, MP, o_b, o_n, d_b, d_n, c_b, c_n, N, L, Q, t_b, t_n, OWN: tl.constexpr,
         HAS_MASK: tl.constexpr, ADD: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The context of a tile of targets, all features; ADD it to the identity features.
@@ -162,18 +209,20 @@ def ramps_of_targets(
     quotients (B, N): 1 / sum of coefficients.
     """
     b = tl.program_id(1).to(tl.int64)
-    there, i, score, low, high, above, before = tile_of(
-        s_sorted, s_order, t_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
+    q, first, end, number = block_of_tile(cuts, b, Q)
+    if q > Q:
+        return
+    there, i, score, above, before = rows_of_tile(
+        s_sorted, s_order, anchors, b, q, first, end, number, N, Q, BLOCK
     )
-    base = parts + (b * Q + low - 1) * 2 * MP
+    base = parts + (b * Q + q - 1) * 2 * MP
     strongest = tl.load(t_sorted + b * L)
     top = tl.load(t_order + b * L)
     readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
     total = above * tl.load(base + M, mask=before, other=0.0)
     total += tl.load(base + MP + M, mask=before, other=0.0)
-    for q in range(low, high):
-        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
-        total += tl.sum(ramp(z), 1)
+    z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
+    total += tl.sum(ramp(z), 1)
     left_out = tl.zeros((BLOCK,), tl.float32)
     of_top = tl.zeros((BLOCK,), tl.float32)
     if OWN:
@@ -189,11 +238,9 @@ def ramps_of_targets(
         known = before & (m < M)
         found = above[:, None] * tl.load(base + m, mask=known, other=0.0)[None, :]
         found += tl.load(base + MP + m, mask=known, other=0.0)[None, :]
-        for q in range(low, high):
-            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
-            where = c + b * c_b + place[:, None] * c_n + m[None, :]
-            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
-            found = dot_values(ramp(z), v, found, SPLIT)
+        where = c + b * c_b + place[:, None] * c_n + m[None, :]
+        v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+        found = dot_values(ramp(z), v, found, SPLIT)
         inside = there[:, None] & (m < M)[None, :]
         if OWN:
             v = tl.load(c + b * c_b + top * c_n + m, mask=m < readable, other=0.0).to(tl.float32)
@@ -211,7 +258,7 @@ def ramps_of_targets(
 @triton.jit(do_not_specialize=SIZES)
 def gradients_of_targets(
         grad_s, own_grad_t, shifts, left_out, quotients, g, c, t, mask, s_sorted, s_order, t_sorted,
-        t_order, parts, anchors, M, MP, g_b, g_n, c_b, c_n, N, L, Q, steps, t_b, t_n,
+        t_order, cuts, parts, anchors, M, MP, g_b, g_n, c_b, c_n, N, L, Q, t_b, t_n,
         OWN: tl.constexpr, HAS_MASK: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The gradients of a tile of targets' scores, and what the sources need; all (B, N).
@@ -220,17 +267,19 @@ def gradients_of_targets(
     value; own_grad_t: what the own entry, which counts for no one, takes from the gradient of t.
     """
     b = tl.program_id(1).to(tl.int64)
-    there, i, score, low, high, above, before = tile_of(
-        s_sorted, s_order, t_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
+    q, first, end, number = block_of_tile(cuts, b, Q)
+    if q > Q:
+        return
+    there, i, score, above, before = rows_of_tile(
+        s_sorted, s_order, anchors, b, q, first, end, number, N, Q, BLOCK
     )
-    base = parts + (b * Q + low - 1) * 2 * MP
+    base = parts + (b * Q + q - 1) * 2 * MP
     strongest = tl.load(t_sorted + b * L)
     top = tl.load(t_order + b * L)
     readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
     count = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
-    for q in range(low, high):
-        z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
-        count += tl.sum(step(z), 1)
+    z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
+    count += tl.sum(step(z), 1)
     own = tl.full((BLOCK,), float("-inf"), tl.float32)
     of_top = tl.full((BLOCK,), float("-inf"), tl.float32)
     if OWN:
@@ -246,12 +295,10 @@ def gradients_of_targets(
         steps_here = tl.load(base + m, mask=known, other=0.0)[None, :]
         ramps = above[:, None] * steps_here + tl.load(base + MP + m, mask=known, other=0.0)[None, :]
         steps_here = steps_here + tl.zeros((BLOCK, BLOCK_M), tl.float32)
-        for q in range(low, high):
-            z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
-            where = c + b * c_b + place[:, None] * c_n + m[None, :]
-            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
-            ramps = dot_values(ramp(z), v, ramps, SPLIT)
-            steps_here = dot_steps(step(z), v, steps_here, SPLIT)
+        where = c + b * c_b + place[:, None] * c_n + m[None, :]
+        v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+        ramps = dot_values(ramp(z), v, ramps, SPLIT)
+        steps_here = dot_steps(step(z), v, steps_here, SPLIT)
         inside = there[:, None] & (m < M)[None, :]
         grad = tl.load(g + b * g_b + i[:, None] * g_n + m[None, :], mask=inside, other=0.0)
         grad = grad.to(tl.float32)
@@ -288,7 +335,7 @@ def dot_steps(a, v, acc, SPLIT: tl.constexpr):
 @triton.jit(do_not_specialize=SIZES)
 def gradients_of_sources(
         grad_c, copy, grad_t, own_grad_t, shifts, left_out, quotients, g, c, s_sorted, s_order,
-        t_sorted, t_order, s, parts, anchors, M, MP, d_n, g_b, g_n, c_b, c_n, N, L, Q, steps, t_b,
+        t_sorted, t_order, s, cuts, parts, anchors, M, MP, d_n, g_b, g_n, c_b, c_n, N, L, Q, t_b,
         t_n, OWN: tl.constexpr, COPY: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
         BLOCK_O: tl.constexpr, BLOCK_M: tl.constexpr):  # fmt: skip
     """The gradients of a tile of sources' values, in rows d_n apart, and of their scores (B, N).
@@ -296,19 +343,22 @@ def gradients_of_sources(
     With COPY, copy, laid out like grad_c, gets a copy of g. Strides t_b, t_n are those of s.
     """
     b = tl.program_id(1).to(tl.int64)
-    there, j, score, low, high, above, before = tile_of(
-        t_sorted, t_order, s_sorted, anchors, b, N, L, Q, steps, BLOCK, BLOCK_O
+    q, first, end, number = block_of_tile(cuts, b, Q)
+    if q > Q:
+        return
+    there, j, score, above, before = rows_of_tile(
+        t_sorted, t_order, anchors, b, q, first, end, number, N, Q, BLOCK
     )
-    base = parts + (b * Q + low - 1) * 2 * MP
+    base = parts + (b * Q + q - 1) * 2 * MP
     top = tl.load(t_order + b * N)
     counts_j = there & (score != float("-inf"))
     line = b * N + j
     of_t = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
     of_t = tl.where(counts_j, of_t, 0.0)
-    for q in range(low, high):
-        z, place, counts = others_of(score, s_sorted, s_order, top, b, q, L, OWN, BLOCK_O)
-        shift = tl.load(shifts + b * L + place, mask=counts, other=0.0)
-        of_t += tl.sum(step(z) * shift[None, :], 1)
+    z, place, counts = others_of(score, s_sorted, s_order, top, b, q, L, OWN, BLOCK_O)
+    shift = tl.load(shifts + b * L + place, mask=counts, other=0.0)
+    of_t += tl.sum(step(z) * shift[None, :], 1)
+    weight = tl.load(quotients + b * L + place, mask=counts, other=0.0)[None, :]
     left = tl.zeros((BLOCK,), tl.float32)
     of_top = tl.zeros((BLOCK,), tl.float32)
     top_weight = 0.0
@@ -327,13 +377,10 @@ def gradients_of_sources(
         found = above[:, None] * flat
         found += used * tl.load(base + MP + m, mask=known, other=0.0)[None, :]
         flat = used * flat
-        for q in range(low, high):
-            z, place, counts = others_of(score, s_sorted, s_order, top, b, q, L, OWN, BLOCK_O)
-            weight = tl.load(quotients + b * L + place, mask=counts, other=0.0)[None, :]
-            where = g + b * g_b + place[:, None] * g_n + m[None, :]
-            v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
-            found = dot_values(ramp(z) * weight, v, found, SPLIT)
-            flat = dot_values(step(z) * weight, v, flat, SPLIT)
+        where = g + b * g_b + place[:, None] * g_n + m[None, :]
+        v = tl.load(where, mask=counts[:, None] & (m < M)[None, :], other=0.0)
+        found = dot_values(ramp(z) * weight, v, found, SPLIT)
+        flat = dot_values(step(z) * weight, v, flat, SPLIT)
         inside = there[:, None] & (m < M)[None, :]
         place_j = line[:, None] * d_n + m[None, :]
         if OWN:

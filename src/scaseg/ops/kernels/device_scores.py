@@ -176,7 +176,7 @@ def lower(out, p_0, p_1, p_2, p_3, p_4, p_5, p_6, p_7, p_8, p_9, n_0, n_1, n_2, 
     """Copy up to ten tensors of n_0, n_1, ... elements one after another, in the dtype of out."""
     which = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    source, count, before = following(which, 1, p_0, n_0, p_1, n_1, 0)
+    source, count, before = following(which, 1, p_0, n_0, p_1, n_1, 0 * n_0)
     source, count, before = following(which, 2, source, count, p_2, n_2, before)
     source, count, before = following(which, 3, source, count, p_3, n_3, before)
     source, count, before = following(which, 4, source, count, p_4, n_4, before)

@@ -195,26 +195,32 @@ def target(s, t, mask, top, peaks, nodes, totals, b, r, row, i, there, N, half, 
 
 @triton.jit
 def guarded(divisor, own, s, t, mask, top, peaks, totals, b, i, there, L, K, s_b, s_n, t_b, t_n,
-            KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr):  # fmt: skip
+            KP: tl.constexpr, OWN: tl.constexpr, HAS_MASK: tl.constexpr,
+            BLOCK: tl.constexpr):  # fmt: skip
     """1 / divisor, and minus its slope, for signed coefficients: as dense.reciprocal.
 
-    Where the sum of a row is small beside an upper bound of that of its magnitudes, the latter is
-    added up over all L sources.
+    Where the sum of a row is small beside an upper bound of that of its magnitudes (one row in a
+    thousand, if scores are spread around 0), the latter is added up over all L sources.
     """
+    k = tl.arange(0, BLOCK)
     center = tl.load(peaks + 2 * b)
     score = tl.load(s + b * s_b + i.to(tl.int64) * s_n, mask=there, other=0.0) + center
     sums = totals + 2 * b * KP
     magnitude = tl.load(sums) * tl.abs(score) + tl.load(sums + K + 1)
-    if tl.max(tl.where(there & (tl.abs(divisor) < GUARD * magnitude), 1, 0), 0) > 0:
-        magnitude = -tl.abs(own)
-        for start in range(0, L, 64):
-            j = start + tl.arange(0, 64)
-            counts = j < L
-            if HAS_MASK:
-                counts = counts & (tl.load(mask + b * L + j, mask=counts, other=0) != 0)
-            other = tl.load(t + b * t_b + j.to(tl.int64) * t_n, mask=counts, other=0.0) - center
-            size = tl.abs(score[:, None] + other[None, :])
-            magnitude += tl.sum(tl.where(counts[None, :], size, 0.0), 1)
+    near = tl.where(there & (tl.abs(divisor) < GUARD * magnitude), 1, 0)
+    if tl.max(near, 0) > 0:
+        for row in range(BLOCK):
+            if tl.max(tl.where(k == row, near, 0), 0) > 0:
+                one = tl.sum(tl.where(k == row, score, 0.0), 0)
+                size = tl.zeros((1024,), tl.float32)
+                for start in range(0, L, 1024):
+                    j = start + tl.arange(0, 1024)
+                    counts = j < L
+                    if HAS_MASK:
+                        counts = counts & (tl.load(mask + b * L + j, mask=counts, other=0) != 0)
+                    other = tl.load(t + b * t_b + j.to(tl.int64) * t_n, mask=counts, other=0.0)
+                    size += tl.where(counts, tl.abs(one + (other - center)), 0.0)
+                magnitude = tl.where(k == row, tl.sum(size, 0) - tl.abs(own), magnitude)
         if OWN:
             magnitude = tl.where(i == tl.load(top + b), tl.load(sums + K + 2), magnitude)
     floor = GUARD * magnitude

@@ -83,7 +83,7 @@ def launch(
         kernel[grid](*tensors, *sized, *plain, **constants)
         return
     index = place.index
-    if index != torch.cuda.current_device():
+    if index != torch._C._cuda_getDevice():
         options: dict[str, Any] = {"dtypes": dtypes, "warps": warps, "stages": stages}
         with torch.cuda.device(place):
             launch(kernel, grid, pointers, sized, plain, constants, **options)
@@ -108,10 +108,21 @@ def launch(
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
         values = tuple(constants[name] for name in names)
-        _COMPILED[key] = compiled, compiled.run, values, constants
+        _COMPILED[key] = *_launcher(compiled), values, constants
         return
-    compiled, run, values, _ = found
+    run, about, values, _ = found
     stream = torch._C._cuda_getCurrentRawStream(index)
-    # what compiled[grid](...) does, without its hooks
-    about = compiled.function, compiled.packed_metadata, None, None, None
     run(*grid, stream, *about, *addresses, *sized, *plain, *values)
+
+
+def _launcher(compiled: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What compiled[grid](...) calls, without its hooks, and its arguments after the stream."""
+    from triton import __version__ as version
+
+    run, about = compiled.run, (compiled.packed_metadata, None, None, None)
+    scratch = getattr(run, "global_scratch_size", 1), getattr(run, "profile_scratch_size", 1)
+    if not version.startswith("3.6.") or scratch != (0, 0):
+        return run, (compiled.function, *about)
+    # the C function itself: `run` would ask for scratch memory that is not needed
+    flags = run.launch_cooperative_grid, run.launch_pdl, None, None
+    return run.launch, (compiled.function, *flags, *about)

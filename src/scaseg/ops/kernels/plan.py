@@ -189,16 +189,23 @@ class SortedPlan(Plan):
         block = own | {"BLOCK": tiles.OTHERS, "BLOCK_M": border.features}
         self.summing = {weighted: block | {"HAS_W": weighted} for weighted in (False, True)}
         self.constants["prefix_sums"] = {"BLOCK": 64, "BLOCK_M": 16}
+        cut = {"BLOCK": border.rows, "BLOCK_O": tiles.OTHERS, "SCAN": 1024}
+        self.constants["cut_rows"] = cut
 
     def blocks_of(self, count: int) -> int:
         """Blocks of so many sorted rows."""
         return -(-count // tiles.OTHERS)
 
+    def most_tiles(self, rows: int, others: int) -> int:
+        """Tiles into which `cut_rows` may cut them."""
+        return -(-rows // self.border.rows) + self.blocks_of(others) + 1
 
-def _prefixes(problem: Problem, count: int) -> tuple[int, int]:
-    """Sizes of the prefix sums of blocks of `count` sorted rows, and of their anchors."""
+
+def _prefixes(problem: Problem, count: int) -> tuple[tuple[int, torch.dtype], int, int]:
+    """Sizes of cuts by blocks of `count` sorted rows, of their prefix sums and anchors."""
     blocks = problem.batch * -(-count // tiles.OTHERS)
-    return blocks * 2 * (problem.features + 16 - problem.features % 16), blocks
+    cuts = 3 * (blocks + problem.batch), torch.int32
+    return cuts, blocks * 2 * (problem.features + 16 - problem.features % 16), blocks
 
 
 def kept_by(problem: Problem) -> Cut:

@@ -29,10 +29,11 @@ def forward(
     """Return the context (B, target, M), plus `identity`, and what to keep: as smooth.forward."""
     batch, targets, sources, features, _ = plan.problem[:5]
     kept = new_buffer(plan.kept.total, values)
-    s_sorted, s_order, t_sorted, t_order, quotients, parts, anchors = plan.kept.of(kept)
+    s_sorted, s_order, t_sorted, t_order, quotients, cuts, parts, anchors = plan.kept.of(kept)
     s, t = scores.of_targets(batch, targets), scores.of_sources(batch, sources)
     _sort(s, s_sorted, s_order)
     _sort(t if mask is None else t.masked_fill(~mask, -torch.inf), t_sorted, t_order)
+    _cut(plan, cuts, s_sorted, t_sorted, targets, sources)
     _prefix_sums(plan, (parts, anchors), values, (t_sorted, t_order, t_order), None, sources)
     if out is None:
         out = values.new_empty((batch, targets, features))
@@ -40,11 +41,11 @@ def forward(
     masked = values if mask is None else mask.view(torch.uint8)
     launch(
         device_relu.ramps_of_targets,
-        (-(-targets // plan.border.rows), batch, 1),
+        (plan.most_tiles(targets, sources), batch, 1),
         (out, added, quotients, values, scores.t, masked, s_sorted, s_order, t_sorted, t_order,
-         parts, anchors),
+         cuts, parts, anchors),
         (features, plan.padded, *out.stride()[:2], *added.stride()[:2], *values.stride()[:2]),
-        (targets, sources, plan.blocks_of(sources), sources.bit_length(), *scores.strides[3:5]),
+        (targets, sources, plan.blocks_of(sources), *scores.strides[3:5]),
         plan.adding[identity is not None],
         dtypes=(values.dtype,),
         warps=plan.border.warps,
@@ -57,6 +58,20 @@ def _sort(scores: Tensor, out: Piece, places: Piece) -> None:
     batch, count = scores.shape
     found = [one.tensor()[: batch * count].view(batch, count) for one in (out, places)]
     torch.sort(scores, dim=-1, descending=True, out=tuple(found))
+
+
+def _cut(plan: SortedPlan, cuts: Piece, rows: Piece, others: Piece, n: int, m: int) -> None:
+    """Cut n sorted rows into tiles, by m sorted others."""
+    launch(
+        device_relu.cut_rows,
+        (plan.problem.batch, 1, 1),
+        (cuts, rows, others),
+        (),
+        (n, m, plan.blocks_of(m), n.bit_length()),
+        plan.constants["cut_rows"],
+        dtypes=(),
+        warps=8,
+    )
 
 
 def _prefix_sums(
@@ -92,6 +107,8 @@ def _prefix_sums(
 class SortedGradients(Gradients):
     """The backward pass; gradients of values come all at once, since sources lie in their order."""
 
+    plan: SortedPlan
+
     def __init__(
         self,
         plan: SortedPlan,
@@ -103,26 +120,26 @@ class SortedGradients(Gradients):
         kept: Tensor,
     ) -> None:
         batch, targets, sources, features, _ = plan.problem[:5]
-        s_sorted, s_order, t_sorted, t_order, quotients, parts, anchors = plan.kept.of(kept)
+        s_sorted, s_order, t_sorted, t_order, quotients, *sums = plan.kept.of(kept)
         self.buffer = new_buffer(plan.gradient.total, values)
-        pieces = plan.gradient.of(self.buffer)
-        self.grad_s, own_grad_t, shifts, left_out, *pulled = pieces
+        self.grad_s, own_grad_t, shifts, left_out, *pulled = plan.gradient.of(self.buffer)
         masked = values if mask is None else mask.view(torch.uint8)
         self.dtypes = values.dtype, grad.dtype
         self.lines = *grad.stride()[:2], *values.stride()[:2]
         launch(
             device_relu.gradients_of_targets,
-            (-(-targets // plan.border.rows), batch, 1),
+            (plan.most_tiles(targets, sources), batch, 1),
             (self.grad_s, own_grad_t, shifts, left_out, quotients, grad, values, scores.t, masked,
-             s_sorted, s_order, t_sorted, t_order, parts, anchors),
+             s_sorted, s_order, t_sorted, t_order, *sums),
             (features, plan.padded, *self.lines),
-            (targets, sources, plan.blocks_of(sources), sources.bit_length(), *scores.strides[3:5]),
+            (targets, sources, plan.blocks_of(sources), *scores.strides[3:5]),
             plan.constants["gradients_of_targets"],
             dtypes=self.dtypes,
             warps=plan.border.warps,
         )  # fmt: skip
         order = s_sorted, s_order, t_order
-        _prefix_sums(plan, (pulled[0], pulled[1]), grad, order, (quotients, shifts), targets)
+        _cut(plan, pulled[0], t_sorted, s_sorted, sources, targets)
+        _prefix_sums(plan, (pulled[1], pulled[2]), grad, order, (quotients, shifts), targets)
         self.plan, self.strides = plan, scores.strides
         self.pointers = (own_grad_t, shifts, left_out, quotients, grad, values, s_sorted, s_order,
                          t_sorted, t_order, scores.s, *pulled)  # fmt: skip
@@ -146,12 +163,11 @@ class SortedGradients(Gradients):
             )
             launch(
                 device_relu.gradients_of_sources,
-                (-(-sources // plan.border.rows), batch, 1),
+                (plan.most_tiles(sources, targets), batch, 1),
                 (self.all_values, self.all_values if copy is None else copy, grad_t,
                  *self.pointers),
                 (features, plan.padded, self.all_values.stride(0), *self.lines),
-                (sources, targets, plan.blocks_of(targets), targets.bit_length(),
-                 *self.strides[:2]),
+                (sources, targets, plan.blocks_of(targets), *self.strides[:2]),
                 plan.copying[copy is not None],
                 dtypes=self.dtypes,
                 warps=plan.border.warps,

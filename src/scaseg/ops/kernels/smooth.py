@@ -124,6 +124,8 @@ def forward(
 class Gradients:
     """The backward pass: of scores and weights at once, of values a stretch of rows at a time."""
 
+    pointers: tuple[Pointer, ...]
+
     def __init__(
         self,
         plan: Plan,
