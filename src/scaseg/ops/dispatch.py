@@ -119,8 +119,8 @@ def selective_context(
     eager mode on the CPU; elsewhere sigmoid and softplus take such scores to be at the bound (the
     other activations need no bound).
     backend: "dense" holds target x source coefficients, "linear" never does; "triton" is linear
-    in GPU kernels, for bounded sigmoid and softplus and for exp, differentiable once; "auto"
-    chooses (`choose_backend` says what and why).
+    in GPU kernels, differentiable once (sigmoid and softplus need a bound, relu has one pair
+    channel); "auto" chooses (`choose_backend` says what and why).
 
     >>> import torch
     >>> x = torch.randn(2, 4096, 64)

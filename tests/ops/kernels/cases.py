@@ -56,8 +56,8 @@ def check_operator(device, activation, n, dtype=torch.float32, bound=5.0, **opti
     for name in NAMES if channels > 1 else NAMES[:-1]:
         # gradients that are zero by symmetry are rounding: beside the largest of this problem
         floor = 1e-2 * largest if name != "context" else 0.0
-        if device == "cuda" and activation in ("identity", "relu") and name != "context":
-            floor = 0.1 * largest  # of differences of products that keep 21 bits
+        if activation in ("identity", "relu"):  # their two sums are rounded each by itself
+            floor *= 10
         # bfloat16 values meet coefficients of 16 bits on a GPU
         floor, spare = (largest, 1e-4) if dtype == torch.bfloat16 else (floor, 1e-5)
         allowed = times * relative_error(dense[name], exact[name], floor) + spare

@@ -85,12 +85,16 @@ def prefix_sums(parts, anchors, M, MP, Q, BLOCK: tl.constexpr, BLOCK_M: tl.const
         inside = (q < Q)[:, None] & (m <= M)[None, :]
         place = parts + ((b * Q + q) * 2 * MP)[:, None] + m[None, :]
         sums = tl.load(place, mask=inside, other=0.0)
+        # not sums taken off again: weights of rows that nearly vanish are large
+        previous = tl.load(place - 2 * MP, mask=inside & (k > 0)[:, None], other=0.0)
         lean = tl.load(place + MP, mask=inside, other=0.0)
         here = tl.load(anchors + b * Q + q, mask=q < Q, other=0.0)
         before = tl.load(anchors + b * Q + q - 1, mask=(q > 0) & (q < Q), other=0.0)
         fall = tl.where(q > 0, before - here, 0.0)
-        after = tl.cumsum(sums, 0) + so_far[None, :]
-        lean = tl.cumsum(lean + fall[:, None] * (after - sums), 0) + lean_so_far[None, :]
+        earlier = tl.cumsum(previous, 0) + so_far[None, :]
+        after = earlier + sums
+        lean = tl.cumsum(lean + fall[:, None] * earlier, 0) + lean_so_far[None, :]
+        tl.debug_barrier()  # rows are overwritten that others read
         tl.store(place, after, mask=inside)
         tl.store(place + MP, lean, mask=inside)
         last = (k == BLOCK - 1)[:, None]

@@ -140,6 +140,9 @@ class Plan:
             "targets_to_nodes": shared | split,
             "source_gradients": shared | split | known,
         }
+        self.shapes = {
+            name: {"warps": one.warps, "stages": one.stages} for name, one in self.tiles.items()
+        }
         for name, one in self.tiles.items():
             self.constants[name] |= {"BLOCK": one.rows, "BLOCK_M": one.features}
         self.constants["finish"] = summed | split
@@ -162,11 +165,6 @@ class Plan:
         if found is None:
             found = self.constants[name, width] = self.constants[name] | {"BLOCK_K": width}
         return found
-
-    def shape_of(self, name: str) -> dict[str, int]:
-        """Warps and stages of a kernel."""
-        found = self.tiles[name]
-        return {"warps": found.warps, "stages": found.stages}
 
 
 class SortedPlan(Plan):

@@ -93,7 +93,7 @@ def forward(
         (sources, nodes.used, chunk, plan.blocks, *scores.strides, problem.bound),
         plan.constants["sources_to_nodes"],
         dtypes=dtypes,
-        **plan.shape_of("sources_to_nodes"),
+        **plan.shapes["sources_to_nodes"],
     )
     launch(
         device_forward.finish_sums,
@@ -116,7 +116,7 @@ def forward(
         (targets, sources, nodes.used, *scores.strides, nodes.half, problem.bound),
         plan.adding[identity is not None],
         dtypes=dtypes,
-        **plan.shape_of("nodes_to_targets"),
+        **plan.shapes["nodes_to_targets"],
     )  # fmt: skip
     return out, kept
 
@@ -156,7 +156,7 @@ class Gradients:
             (targets, nodes.used, *scores.strides, nodes.half, problem.bound),
             plan.constants["target_gradients"],
             dtypes=self.dtypes,
-            **plan.shape_of("target_gradients"),
+            **plan.shapes["target_gradients"],
         )  # fmt: skip
         pairs, chunks = batch * channels, plan.target_chunks[0]
         launch(
@@ -168,7 +168,7 @@ class Gradients:
              problem.bound),
             plan.constants["targets_to_nodes"],
             dtypes=self.dtypes,
-            **plan.shape_of("targets_to_nodes"),
+            **plan.shapes["targets_to_nodes"],
         )  # fmt: skip
         launch(
             device_backward.finish_pulls,
@@ -211,7 +211,7 @@ class Gradients:
              problem.bound),
             plan.copying[copy is not None],
             dtypes=self.dtypes,
-            **plan.shape_of("source_gradients"),
+            **plan.shapes["source_gradients"],
         )  # fmt: skip
 
     def of_scores(self) -> Tensor:
