@@ -1,4 +1,4 @@
-"""Most of the time goes into compiling kernels: `make test-gpu` shares the tests among processes."""
+"""Most of the time goes into compiling kernels: `make test-gpu` runs eight processes."""
 
 import os
 
