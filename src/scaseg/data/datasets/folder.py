@@ -21,7 +21,7 @@ from scaseg.data.datasets.layout import (
     subfolders,
 )
 from scaseg.data.datasets.lists import find_lists, find_pairs, part_below, read_pairs, text_files
-from scaseg.data.datasets.pairs import FilePair, Listing, find_files, pair_files, read_list
+from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, with_split
 from scaseg.data.datasets.recognition import advice, is_ours
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.errors import UserError
@@ -148,8 +148,7 @@ def _of_split(root: Path, split: str, place: Place) -> Listing:
     """Pair the files in the folders of a split."""
     if place.labels is None:
         raise UserError(place.images, "has no label maps beside it", "`predict` needs none")
-    pairs, problems = _pair(root, None, place.images, place.labels)
-    return _with_split(split, pairs), problems
+    return with_split(split, *_pair(root, None, place.images, place.labels))
 
 
 def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
@@ -158,21 +157,16 @@ def _listed(root: Path, layout: Layout, split: str, path: Path) -> Listing:
     if not path.is_file():
         raise _no_list(path)
     if entries := read_pairs(path):
-        pairs, problems = find_pairs(root, place, path.name, entries)
-        return pairs if layout.whole or not place else _with_split(split, pairs), problems
+        found = find_pairs(root, place, path.name, entries)
+        return found if layout.whole or not place else with_split(split, *found)
     images, labels = _complete(root, place)
     names = [part_below(name, images.relative_to(root)) for name in read_list(path, folders=True)]
     if layout.whole is not None and split in layout.splits:  # x of train.txt may be train/x
         folder = layout.splits[split].images.name
         known = find_files(images, *IMAGE_SUFFIXES)
         names = [one if one in known else f"{folder}/{one}" for one in names]
-    pairs, problems = _pair(root, names, images, labels, path.name)
-    return pairs if layout.whole else _with_split(split, pairs), problems
-
-
-def _with_split(split: str, pairs: Sequence[FilePair]) -> list[FilePair]:
-    """Let names begin with the split: another one may use the same."""
-    return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs]
+    found = _pair(root, names, images, labels, path.name)
+    return found if layout.whole else with_split(split, *found)
 
 
 def _no_list(path: Path) -> UserError:

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from scaseg.data.class_names import is_void, require_fewer
 from scaseg.data.datasets.annotated import note_unsplit
-from scaseg.data.datasets.base import option_name
-from scaseg.data.datasets.embedded import EmbeddedDataset
+from scaseg.data.datasets.base import EmbeddedDataset, option_name
 from scaseg.data.datasets.layout import in_order, split_in
 from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
 from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, image_format, require_pixels
 from scaseg.data.decode.image import read_labels
-from scaseg.data.decode.table import Table, open_table
+from scaseg.data.decode.table import Table, is_readable, open_table
 from scaseg.errors import UserError, located
 from scaseg.io.paths import on_disk, read_lines, shown
 
@@ -48,12 +47,9 @@ class HuggingFace(EmbeddedDataset):
     def recognize(cls, root: Path) -> str | None:
         try:
             first, *_ = cls._files(root)
-            try:
+            if is_readable():  # else opening it says what to install
                 cls.columns(open_table(first))
-            except UserError as error:
-                if error.problem != "needs pyarrow":
-                    return None
-        except (UserError, ValueError):
+        except ValueError:  # no such files, or not the columns
             return None
         return f"{shown(first.relative_to(root))} of Hugging Face datasets"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scaseg.data.datasets.annotated import AnnotatedDataset, PhotographFinder, sample_name
-from scaseg.data.datasets.embedded import EmbeddedDataset
+from scaseg.data.datasets.base import EmbeddedDataset
 from scaseg.data.datasets.layout import split_in
 from scaseg.data.datasets.pairs import FilePair, find_files
 from scaseg.data.decode import shapes

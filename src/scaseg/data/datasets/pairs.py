@@ -44,6 +44,11 @@ def find_each(
     return list(chain(*(pairs for pairs, _ in found))), list(chain(*(more for _, more in found)))
 
 
+def with_split(split: str, pairs: Iterable[FilePair], problems: list[UserError]) -> Listing:
+    """Let names begin with the split: another one may use the same."""
+    return [pair._replace(name=f"{split}/{pair.name}") for pair in pairs], problems
+
+
 def read_list(path: Path, *, folders: bool = False) -> list[str]:
     r"""Read the names of a list, one a line, without suffix; lines that start with # are comments.
 

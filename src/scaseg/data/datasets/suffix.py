@@ -22,12 +22,13 @@ from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of, 
 from scaseg.data.datasets.lists import find_lists
 from scaseg.data.datasets.pairs import (
     JPEG,
-    FilePair,
     Listing,
+    find_each,
     find_files,
     pair_files,
     read_list,
     require_split,
+    with_split,
 )
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
@@ -138,18 +139,14 @@ class SuffixDataset(FolderDataset):
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
         places = cls.places(root)
-        if split is not None:
-            require_split(root, split, cls.splits(root))
         if "" in places:
+            if split is not None:
+                require_split(root, split, cls.splits(root))
             names = None if split is None else read_list(find_lists(root)[split], folders=True)
             return cls.pair(places[""], names, f"{split}.txt")
-        pairs: list[FilePair] = []
-        problems: list[UserError] = []
-        for part in places if split is None else (split,):
-            found = cls.pair(places[part])
-            pairs += [pair._replace(name=f"{part}/{pair.name}") for pair in found[0]]
-            problems += found[1]
-        return pairs, problems
+        return find_each(
+            root, split, cls.splits(root), lambda part: with_split(part, *cls.pair(places[part]))
+        )
 
 
 def are_colored(label_maps: Sequence[Path]) -> bool:

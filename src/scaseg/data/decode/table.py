@@ -31,7 +31,10 @@ class Table:
     """
 
     def __init__(self, path: Path) -> None:
-        pyarrow = _import_pyarrow(path)
+        if not is_readable():
+            raise UserError(path, "needs pyarrow", "install it: pip install 'scaseg[data]'")
+        import pyarrow
+
         self.path = path
         self._lock = threading.Lock()
         self._parquet: Any = None
@@ -91,15 +94,12 @@ def open_table(path: Path) -> Table:
     return Table(path)
 
 
-def _import_pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError as error:
-        remedy = "install it: pip install 'scaseg[data]'"
-        raise UserError(path, "needs pyarrow", remedy) from error
-    return pyarrow
+def is_readable() -> bool:
+    """Whether pyarrow is there."""
+    with suppress(ImportError):
+
+        return True
+    return False
 
 
 def _features(schema: Any) -> dict[str, Any]:
