@@ -1,10 +1,10 @@
 import pytest
 
 from scaseg.cli import main
-from scaseg.data.datasets.endings import Endings, find_endings
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.recognition import recognize
 from scaseg.data.datasets.suffix import SuffixDataset
+from scaseg.data.folders.endings import Endings, find_endings
 from tests.data import replicas
 
 LABELS = [[0, 1, 255]] * 2

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from scaseg.cli import main
-from scaseg.data.datasets.layout import dataset_folders
+from scaseg.data.folders.layout import dataset_folders
 from tests.faults.catalogue import cases, fingerprint, refuse
 from tests.faults.test_bad_options import EVALUATE, EXPLAIN, PREDICT, train_into
 

@@ -56,7 +56,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     about = "several machines, which share the folder of --out, run this command at once, and "
     about += "divide the trainings; those of one that is gone are taken over after a minute"
     option("--shared", about)
-    about = "trainings as tasks of a Ray cluster, see docs/machines.md (local)"
+    about = "trainings as tasks of a Ray cluster (local)"
     option("--engine", about, choices=("local", "ray"), default="local")
     about = "of a GPU for each training on the cluster, such as 0.25 (1, where there are GPUs)"
     option("--gpus SHARE", about, type=float)

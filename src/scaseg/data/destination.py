@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from scaseg.data.datasets.endings import label_maps_beside
-from scaseg.data.datasets.layout import dataset_folders, subfolders
+from scaseg.data.folders.endings import label_maps_beside
+from scaseg.data.folders.layout import dataset_folders, subfolders
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG, WEIGHTS
 from scaseg.io.ownership import RECORD, is_run

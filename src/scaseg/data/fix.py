@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.pairs import FilePair, Listing
 from scaseg.data.decode.image import turn
+from scaseg.data.folders.pairs import FilePair, Listing
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.data.validation.check import Reading, read_data

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode.bands import picture
+from scaseg.data.folders.pairs import FilePair
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.explanation.features import context_of

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 
-from scaseg.data.datasets.endings import label_maps_beside
-from scaseg.data.datasets.layout import dataset_folders, subfolders
 from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.folders.endings import label_maps_beside
+from scaseg.data.folders.layout import dataset_folders, subfolders
 from scaseg.errors import UserError
 from scaseg.inference.sources import (
     LIST,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from scaseg.data.class_names import is_void, read_class_names, require_fewer
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.layout import in_order
-from scaseg.data.datasets.pairs import FilePair, Listing, require_split
 from scaseg.data.decode.shapes import Canvas
+from scaseg.data.folders.layout import in_order
+from scaseg.data.folders.pairs import FilePair, Listing, require_split
 from scaseg.errors import UserError, located
 from scaseg.io.paths import shown
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.decode.image import read_labels
+from scaseg.data.folders.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.sample import IGNORE
 
 CLASSES = (

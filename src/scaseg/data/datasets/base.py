@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.class_names import means_unlabelled
-from scaseg.data.datasets.pairs import FilePair, Listing
 from scaseg.data.decode.bands import pixel_size, read_pixels
 from scaseg.data.decode.files import Embedded
 from scaseg.data.decode.image import image_orientation, read_labels
+from scaseg.data.folders.pairs import FilePair, Listing
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import on_disk, shown

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from scaseg.data.datasets.base import INVALID, PairedDataset
-from scaseg.data.datasets.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, require_pixels
 from scaseg.data.decode.image import read_labels
+from scaseg.data.folders.pairs import Listing, find_each, find_files, pair_files
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 

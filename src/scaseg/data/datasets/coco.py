@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.annotated import FOLDERS, AnnotatedDataset, PhotographFinder, sample_name
-from scaseg.data.datasets.layout import in_order, split_in
-from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.image import read_colors
 from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.data.folders.layout import in_order, split_in
+from scaseg.data.folders.pairs import FilePair
 from scaseg.errors import UserError, located
 from scaseg.io.paths import cached_by_file, on_disk, shown
 

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import INVALID, PairedDataset
-from scaseg.data.datasets.pairs import (
+from scaseg.data.decode.image import read_labels
+from scaseg.data.decode.matlab import read_label_map, read_names
+from scaseg.data.folders.pairs import (
     Listing,
     find_each,
     find_files,
@@ -17,8 +19,6 @@ from scaseg.data.datasets.pairs import (
     read_list,
     require_split,
 )
-from scaseg.data.decode.image import read_labels
-from scaseg.data.decode.matlab import read_label_map, read_names
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
 

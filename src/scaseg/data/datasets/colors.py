@@ -20,9 +20,9 @@ from scaseg.data.datasets.color_table import (
     count_colors,
     read_table,
 )
-from scaseg.data.datasets.pairs import JPEG
 from scaseg.data.datasets.suffix import SuffixDataset, are_colored
 from scaseg.data.decode.image import read_colors
+from scaseg.data.folders.pairs import JPEG
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 

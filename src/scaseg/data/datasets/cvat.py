@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from scaseg.data.datasets.annotated import AnnotatedDataset, PhotographFinder, sample_name
-from scaseg.data.datasets.layout import split_in
-from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Element, read_xml, sample
 from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.data.folders.layout import split_in
+from scaseg.data.folders.pairs import FilePair
 from scaseg.errors import UserError, located
 from scaseg.io.paths import cached_by_file, on_disk, shown
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from scaseg.data.class_names import read_class_names
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.data_yaml import yaml_classes
-from scaseg.data.datasets.endings import LABEL_SUFFIXES
-from scaseg.data.datasets.layout import (
+from scaseg.data.datasets.recognition import advice, is_ours
+from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.folders.data_yaml import yaml_classes
+from scaseg.data.folders.endings import LABEL_SUFFIXES
+from scaseg.data.folders.layout import (
     PREFERRED,
     Layout,
     Place,
@@ -20,10 +22,8 @@ from scaseg.data.datasets.layout import (
     split_of,
     subfolders,
 )
-from scaseg.data.datasets.lists import find_lists, find_pairs, part_below, read_pairs, text_files
-from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, with_split
-from scaseg.data.datasets.recognition import advice, is_ours
-from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.folders.lists import find_lists, find_pairs, part_below, read_pairs, text_files
+from scaseg.data.folders.pairs import Listing, find_files, pair_files, read_list, with_split
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 

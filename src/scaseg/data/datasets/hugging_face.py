@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scaseg.data.class_names import is_void, require_fewer
 from scaseg.data.datasets.annotated import note_unsplit
 from scaseg.data.datasets.base import EmbeddedDataset, option_name
-from scaseg.data.datasets.layout import in_order, split_in
-from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
 from scaseg.data.decode.documents import read_json
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, image_format, require_pixels
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.table import Table, is_readable, open_table
+from scaseg.data.folders.layout import in_order, split_in
+from scaseg.data.folders.pairs import FilePair, Listing, find_files, require_split
 from scaseg.errors import UserError, located
 from scaseg.io.paths import on_disk, read_lines, shown
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from scaseg.data.datasets.annotated import AnnotatedDataset, PhotographFinder, sample_name
 from scaseg.data.datasets.base import EmbeddedDataset
-from scaseg.data.datasets.layout import split_in
-from scaseg.data.datasets.pairs import FilePair, find_files
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
 from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.data.folders.layout import split_in
+from scaseg.data.folders.pairs import FilePair, find_files
 from scaseg.errors import UserError, located
 from scaseg.io.paths import cached_by_file, shown
 

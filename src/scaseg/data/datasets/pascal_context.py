@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import INVALID, PairedDataset
-from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.matlab import read_label_map
+from scaseg.data.folders.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines

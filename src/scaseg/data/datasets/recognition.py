@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scaseg.data.datasets.layout import find_layout, subfolders
+from scaseg.data.folders.layout import find_layout, subfolders
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 from scaseg.registry import DATASETS

@@ -20,13 +20,13 @@ from scaseg.data.class_names import plain_names
 from scaseg.data.datasets.base import SegmentationDataset, require_same_size
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.hugging_face import HuggingFace, cell_bytes
-from scaseg.data.datasets.layout import split_of
-from scaseg.data.datasets.pairs import require_split
 from scaseg.data.decode.bands import pixel_size, read_pixels
 from scaseg.data.decode.files import MAX_PIXELS, Embedded, max_bytes
 from scaseg.data.decode.image import read_labels
 from scaseg.data.decode.table import Table, open_table
 from scaseg.data.decode.tar import TarShard, open_tar
+from scaseg.data.folders.layout import split_of
+from scaseg.data.folders.pairs import require_split
 from scaseg.data.sample import Sample
 from scaseg.errors import UserError
 from scaseg.io.paths import user_cache

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.matlab import read_label_map, read_names
+from scaseg.data.folders.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError
 

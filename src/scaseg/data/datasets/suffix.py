@@ -9,7 +9,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar
 
-from scaseg.data.datasets.endings import (
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
+from scaseg.data.folders.endings import (
     LABEL_SUFFIXES,
     LABEL_WORD,
     MOST_FILES,
@@ -17,10 +19,9 @@ from scaseg.data.datasets.endings import (
     find_endings,
     is_extension,
 )
-from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.datasets.layout import Place, find_layout, in_order, split_of, subfolders
-from scaseg.data.datasets.lists import find_lists
-from scaseg.data.datasets.pairs import (
+from scaseg.data.folders.layout import Place, find_layout, in_order, split_of, subfolders
+from scaseg.data.folders.lists import find_lists
+from scaseg.data.folders.pairs import (
     JPEG,
     Listing,
     find_each,
@@ -30,7 +31,6 @@ from scaseg.data.datasets.pairs import (
     require_split,
     with_split,
 )
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
 from scaseg.errors import UserError
 
 SCANNED = 5  # label maps that are looked at for their kind

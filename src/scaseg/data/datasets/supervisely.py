@@ -10,13 +10,13 @@ from itertools import chain
 from pathlib import Path
 
 from scaseg.data.datasets.annotated import AnnotatedDataset
-from scaseg.data.datasets.layout import split_in
-from scaseg.data.datasets.pairs import FilePair, find_files
 from scaseg.data.decode import shapes
 from scaseg.data.decode.documents import Node, read_json, sample
 from scaseg.data.decode.files import max_bytes
 from scaseg.data.decode.image import IMAGE_SUFFIXES, read_mask
 from scaseg.data.decode.shapes import Canvas, Region
+from scaseg.data.folders.layout import split_in
+from scaseg.data.folders.pairs import FilePair, find_files
 from scaseg.errors import UserError, located
 
 WITHOUT_AREA = ("line", "polyline", "point", "graph")

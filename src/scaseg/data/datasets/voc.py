@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.datasets.color_table import VOC_SOURCE, ColorTable, built_in, read_table
-from scaseg.data.datasets.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.data.decode.image import image_mode, read_labels
+from scaseg.data.folders.pairs import Listing, find_files, pair_files, read_list, require_split
 from scaseg.errors import UserError
 
 LABELS = ("SegmentationClass", "SegmentationClassPNG")  # the second is labelme2voc's

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaseg.data.datasets import layout
 from scaseg.data.datasets.annotated import AnnotatedDataset, sample_name
-from scaseg.data.datasets.data_yaml import class_list, find_yaml, read_yaml
-from scaseg.data.datasets.layout import in_order, split_in
-from scaseg.data.datasets.pairs import FilePair, Listing, find_files, require_split
 from scaseg.data.decode import shapes
 from scaseg.data.decode.image import IMAGE_SUFFIXES
 from scaseg.data.decode.shapes import Canvas
+from scaseg.data.folders.data_yaml import class_list, find_yaml, read_yaml
+from scaseg.data.folders.layout import SPLITS, in_order, split_in
+from scaseg.data.folders.pairs import FilePair, Listing, find_files, require_split
 from scaseg.errors import UserError, located
 from scaseg.io.paths import read_lines, shown
 
@@ -141,7 +140,7 @@ def _describe(root: Path) -> _Description:
         return _Description(
             f"{shown(path)}: names",
             data.get("names"),
-            {split: data[split] for split in layout.SPLITS if data.get(split)},
+            {split: data[split] for split in SPLITS if data.get(split)},
         )
     names = next(
         (path for path in (root / "classes.txt", root / "labels/classes.txt") if path.is_file()),

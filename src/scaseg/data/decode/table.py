@@ -96,10 +96,13 @@ def open_table(path: Path) -> Table:
 
 def is_readable() -> bool:
     """Whether pyarrow is there."""
-    with suppress(ImportError):
-
-        return True
-    return False
+    try:
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        return False
+    return pyarrow is not None
 
 
 def _features(schema: Any) -> dict[str, Any]:

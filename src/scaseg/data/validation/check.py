@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import PIL
 
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
-from scaseg.data.datasets.pairs import FilePair
+from scaseg.data.folders.pairs import FilePair
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.datasets.pairs import FilePair
 from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size
+from scaseg.data.folders.pairs import FilePair
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, one_line
 from scaseg.io.paths import shown

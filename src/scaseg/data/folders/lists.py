@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
-from scaseg.data.datasets.layout import Place, split_of
-from scaseg.data.datasets.pairs import FilePair, Listing
+from scaseg.data.folders.layout import Place, split_of
+from scaseg.data.folders.pairs import FilePair, Listing
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines
 

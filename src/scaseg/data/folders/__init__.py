@@ -1,0 +1,1 @@
+"""How photographs and label maps lie in folders: names, endings, lists, splits."""
