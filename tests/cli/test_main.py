@@ -3,13 +3,17 @@ import json
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
 
 import scaseg
+from scaseg.bench import run as bench
 from scaseg.bench.contenders import Setting, contexts
+from scaseg.bench.measure import Contender
 from scaseg.cli import COMMANDS, build_parser, main
+from scaseg.io.table import read_rows
 from scaseg.registry import CONTEXTS
 
 
@@ -72,6 +76,26 @@ def test_bench_measures_everything_side_by_side(capsys):
         "two 1x1 convolutions",
     ]
     assert all(row["forward"] > 0 and row["both"] > 0 for row in report["rows"])
+
+
+def test_what_bench_has_measured_is_kept(tmp_path, capsys, monkeypatch):
+    def contenders(size, setting):
+        nothing = lambda: None  # noqa: E731
+        yield Contender("first", nothing, nothing)
+        yield Contender("fails", partial(fail, RuntimeError("too large\nfor it")), nothing)
+        yield Contender("second", nothing, nothing)
+        yield Contender("cut off", partial(fail, KeyboardInterrupt()), nothing)
+
+    def fail(error):
+        raise error
+
+    monkeypatch.setitem(bench.KINDS, "block", (contenders, "first", "n", "both"))
+    with pytest.raises(SystemExit):
+        main(
+            ["bench", "--what", "block", "--sizes", "30", "--repeats", "1", "--out", f"{tmp_path}"]
+        )
+    assert [row["contender"] for row in read_rows(tmp_path / "block.csv")] == ["first", "second"]
+    assert "left out: fails at 30: too large\n" in capsys.readouterr().err
 
 
 def test_bench_of_blocks_is_written(tmp_path, capsys):

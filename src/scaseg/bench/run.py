@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import date
@@ -15,7 +16,7 @@ import torch
 
 from scaseg.bench.contenders import Setting, blocks, contexts, operators, steps
 from scaseg.bench.measure import Contender, Measurement, measure
-from scaseg.errors import UserError
+from scaseg.errors import UserError, one_line
 from scaseg.io.atomic import write_text
 from scaseg.io.table import write_rows
 from scaseg.system import autocast, available_memory, choose_device, in_words
@@ -88,8 +89,16 @@ def run(
             except torch.OutOfMemoryError:
                 nothing = math.nan
                 found.append(Measurement(contender.name, size, nothing, nothing, None, None))
+            except RuntimeError as error:  # a kernel that does not count so far: the others can
+                problem = one_line(str(error).partition("\n")[0])
+                print(f"left out: {contender.name} at {size}: {problem}", file=sys.stderr)
             if place.type == "cuda":
                 torch.cuda.empty_cache()
+            if (
+                out is not None and rows + found
+            ):  # a run that is cut off loses nothing that it has measured
+                out.mkdir(parents=True, exist_ok=True)
+                write_rows(out / f"{what}.csv", [about | asdict(row) for row in rows + found])
         rows += found
         if not as_json:
             print("\n".join(_line(cells) for cells in _table(found, best)) + "\n", flush=True)
