@@ -1,15 +1,14 @@
-"""Where the time of a training and of a prediction goes: loader, step, both; inside the network.
+"""Where the time of a training goes: loader, step, both; inside the network.
 
     PYTHONPATH=src python3 benchmarks/training.py [PHOTOS ...] [--recipe own_folder] [--workers 8]
-        [--what loader step run predict] [--key training.batch_size=16] [--out timings.csv]
+        [--what loader step run] [--key training.batch_size=16] [--out timings.csv]
 
 PHOTOS: folders with images/ and labels/; without one, photographs of noise at 240 x 320 are made.
 All in images/s, the best of several rounds. loader: batches in host memory, augmented by loaders or
 planned for the device, decoded each time or from the cache. device: its part of the augmentation.
 step: one batch again and again: by a plain loop of PyTorch with the same network and everything on
 the GPU, then by ours: as it is, as CUDA graphs in both layouts, padded. compile: the plain loop by
-torch.compile. run: `train`, its fastest epoch, and the whole of it. predict: the network
-alone, the whole, and the share that is spent outside it.
+torch.compile. run: `train`, its fastest epoch, and the whole of it. (A prediction: prediction.py.)
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader
 
-import scaseg
 from scaseg.config.model import ModelConfig
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import RunConfig
@@ -37,10 +35,8 @@ from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, Trai
 from scaseg.data.sample import Batch, collate
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
-from scaseg.inference.preprocessing import Preprocessed
 from scaseg.io.table import write_rows
 from scaseg.models.build import build_model
-from scaseg.models.folding import fold_batch_norms
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import autocast, choose_precision
 from scaseg.training.module import SegmentationModule
@@ -50,8 +46,8 @@ MEAN_AND_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SEARCHES = [True]  # whether cuDNN looks for the fastest algorithms
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-KINDS = ("loader", "step", "compile", "run", "predict")
-USUAL = ("loader", "step", "run", "predict")
+KINDS = ("loader", "step", "compile", "run")
+USUAL = ("loader", "step", "run")
 
 
 class Report:
@@ -81,7 +77,6 @@ def main() -> None:
         "--only", nargs="+", default=[""], help="of step and run: what has it in it"
     )
     parser.add_argument("--key", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--model", help="of predict; default: outdoor")
     parser.add_argument("--out")
     options = parser.parse_args()
     about: dict[str, Any] = {"recipe": options.recipe}
@@ -110,8 +105,6 @@ def measure(photos: Path, place: Path, options: argparse.Namespace, report: Repo
         compiled(run, options, report)
     if "run" in options.what:
         runs(options.recipe, keys, place, options, report)
-    if "predict" in options.what:
-        predict(photos, place, options, report)
 
 
 def make_photos(root: Path, count: int = 160) -> Path:
@@ -339,56 +332,6 @@ def runs(
         best = max(float(row["images_per_second"]) for row in result.rows)
         report("run", name, best)
         report("whole", f"{name}, {len(result.rows)} epochs", whole, "s")
-
-
-@torch.no_grad()
-def predict(photos: Path, folder: Path, options: argparse.Namespace, report: Report) -> None:
-    """A model over all photographs, and its network alone over the same tensors."""
-    paths = sorted((photos / "images").iterdir())[: 480 if CUDA else 12]
-    batch_size = 32 if CUDA else 1  # as predict's
-    name = options.model or "outdoor"
-    if options.model is not None and not Path(options.model).exists():
-        backbone, head = options.model.split(",")
-        model = scaseg.create_model(backbone, "sca", head, classes=8)
-        name = str(folder / "model")
-        model.save_pretrained(name)
-    for precision in ("32", "bf16") if CUDA else ("32",):
-        model = scaseg.load_model(name)
-        if not CUDA:  # as predict does
-            fold_batch_norms(model)
-        model.eval().to(DEVICE)
-        by_size: dict[torch.Size, list[torch.Tensor]] = {}
-        for path in paths:
-            image = torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
-            one = Preprocessed(model, image.to(DEVICE)).whole()
-            by_size.setdefault(one.shape, []).append(one)
-
-        def network(by_size: Any = by_size, model: Any = model, precision: str = precision) -> int:
-            with autocast(DEVICE, precision):
-                for alike in by_size.values():
-                    for first in range(0, len(alike), batch_size):
-                        model.coarse(torch.cat(alike[first : first + batch_size]))
-            finish()
-            return len(paths)
-
-        def command(precision: Any = precision) -> int:
-            with tempfile.TemporaryDirectory(dir=folder) as out:
-                scaseg.predict_folder(name, paths, out, device=DEVICE, precision=precision)
-            return len(paths)
-
-        other = scaseg.load_model(name)
-        fold_batch_norms(other)
-        other.eval().to(DEVICE, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        ways: dict[str, Callable[[], int]] = {"network": network, "predict": command}
-        ways["folded, channels_last"] = lambda other=other, go=network: go(model=other)  # type: ignore[misc]
-        best = dict.fromkeys(ways, 0.0)
-        for _ in range(options.rounds + 1):  # in turn; the first is the warm-up
-            for kind, way in ways.items():
-                best[kind] = max(best[kind], rate(way, 0, 1, warm_up=0))
-        for kind, found in best.items():
-            report(kind, f"{options.model or 'outdoor'}, {precision}", found)
-        outside = 1 - best["predict"] / best["network"]
-        report("predict", f"outside the network, {precision}", outside, "share")
 
 
 def _small(batch: Batch) -> Batch:

@@ -179,11 +179,11 @@ def test_windows_in_batches_and_labels_in_bands(scope, batch_size, monkeypatch):
 
 @pytest.mark.parametrize("out", [(37, 53), (100, 40), (7, 9), (20, 30)])
 def test_rows_of_an_enlarged_map(out):
-    scores = torch.randn(3, 20, 30)
-    expected = resize(scores[None], *out)[0]
+    scores = torch.randn(2, 3, 20, 30)
+    expected = resize(scores, *out)
     for start, stop in ((0, out[0]), (0, 1), (out[0] - 1, out[0]), (2, 6)):
-        found = upsample_rows(lambda a, b: scores[:, a:b], 20, out, start, stop)
-        torch.testing.assert_close(found, expected[:, start:stop])
+        found = upsample_rows(lambda a, b: scores[:, :, a:b], 20, out, start, stop)
+        torch.testing.assert_close(found, expected[:, :, start:stop])
 
 
 @pytest.mark.parametrize("scale", [0.3, 0.75, 1.0, 1.7])

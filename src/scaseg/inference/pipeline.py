@@ -36,7 +36,7 @@ from scaseg.models.folding import fold_batch_norms
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import Precision
 
-WRITERS = 8  # threads that write results
+READERS, WRITERS = 8, 8  # threads that read images, at most, and that write results
 AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
 MANY = 32  # images of many that a GPU computes at once: of small ones, 8 leave it idle
 UNSEEN = 12_000_000  # pixels of an image whose header cannot be had without the rest
@@ -108,6 +108,7 @@ class Pipeline:
             is_free = settings.batch_size is None and settings.window is None
             if device == "cuda" and is_free:
                 self.batch_size = MANY
+            self.readers = settings.workers or min(READERS, system.usable_cores())
             check_confidence(settings.min_confidence)
             system.autocast(device, settings.precision)
         with located("--model"):
@@ -129,9 +130,8 @@ class Pipeline:
         """Predict files into a folder; WorkError: out of memory, or a network that is down."""
 
         def readable() -> Iterator[tuple[InputFile, NDArray[Any]]]:
-            threads = self.settings.workers or min(4, system.usable_cores())
             most = self.settings.max_pixels
-            for file, pixels in _read_ahead(files, self.network.config, count, threads, most):
+            for file, pixels in read_ahead(files, self.network.config, count, self.readers, most):
                 try:
                     if isinstance(pixels, UserError):
                         raise pixels
@@ -169,7 +169,7 @@ class Pipeline:
                 confidence=self.settings.confidence,
                 open_scores=open_scores if self.settings.scores else None,
             )
-            _write_behind(begun(results), outputs, max(self.batch_size, WRITERS), on_written)
+            write_behind(begun(results), outputs, max(self.batch_size, WRITERS), on_written)
             outputs.finish()
         except WorkError:
             raise
@@ -202,7 +202,7 @@ class Pipeline:
         return len(done)
 
 
-def _write_behind(
+def write_behind(
     results: Iterable[tuple[InputFile, Segmentation]],
     outputs: Outputs,
     behind: int,
@@ -230,7 +230,7 @@ def _write_behind(
             wait(0)  # what is computed is written, whatever stopped the rest
 
 
-def _read_ahead(
+def read_ahead(
     files: Iterable[InputFile],
     config: ModelConfig,
     count: int,

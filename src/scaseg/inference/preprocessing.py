@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,21 @@ def _unfit(image: object, config: ModelConfig) -> UserError:
     )
 
 
+def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
+    """Images (H, W, C) of one size and type -> (B, C, H, W) on a device."""
+    if len(images) == 1:
+        return as_tensor(images[0], device).unsqueeze(0)
+    first = torch.from_numpy(images[0][:0, :0].copy())  # its type, in torch's words
+    pinned = device.type == "cuda" and len(images) * images[0].nbytes <= MOST_PINNED
+    host = first.new_empty((len(images), *images[0].shape), pin_memory=pinned)
+    np.stack(images, out=host.numpy())
+    return host.to(device, non_blocking=True).permute(0, 3, 1, 2)
+
+
 class Preprocessed:
-    """An image (C, H, W) as one pass of the network takes it: resized and normalized.
+    """Images (B, C, H, W) of one size, or one (C, H, W), as one pass of the network takes them.
+
+    Resized and normalized.
 
     size: (h, w) after resizing. flipped: left and right change places.
     """
@@ -97,22 +111,21 @@ class Preprocessed:
         self, model: Segmenter, image: Tensor, scale: float = 1.0, *, flipped: bool = False
     ) -> None:
         channels = model.config.in_channels
-        fits = image.dim() == 3 and image.shape[0] == channels and image.numel() > 0
+        fits = image.dim() in (3, 4) and image.shape[-3] == channels and image.numel() > 0
         dtype = torch.uint8 if model.config.dtype == "uint8" else torch.float32
         if not fits or image.dtype != dtype:
             raise _unfit(image, model.config)
-        self.image = image
+        self.image = image if image.dim() == 4 else image.unsqueeze(0)
         self.flipped = flipped
         self.size = input_size(model, image.shape[-2], image.shape[-1], scale)
         self._model = model
 
-    def whole(self, alike: Tensor | None = None) -> Tensor:
-        """All of it, (1, C, h, w), or of images of the same size (B, C, H, W)."""
-        images = self.image.unsqueeze(0) if alike is None else alike
-        return self._flip(resize(self._model.normalize(images), *self.size, antialias=True))
+    def whole(self) -> Tensor:
+        """All of it, (B, C, h, w)."""
+        return self._flip(resize(self._model.normalize(self.image), *self.size, antialias=True))
 
     def rows(self, rows: slice) -> Tensor:
-        """Some rows of it, without ever holding the others: (1, C, rows, w)."""
+        """Some rows of it, without ever holding the others: (B, C, rows, w)."""
         height = self.image.shape[-2]
         if self.size == tuple(self.image.shape[-2:]):
             return self._flip(self._pixels(rows))
@@ -123,7 +136,7 @@ class Preprocessed:
         return self._flip(torch.einsum("oi,bciw->bcow", weights.to(source), source))
 
     def _pixels(self, rows: slice = slice(None)) -> Tensor:
-        return self._model.normalize(self.image[:, rows]).unsqueeze(0)
+        return self._model.normalize(self.image[:, :, rows])
 
     def _flip(self, x: Tensor) -> Tensor:
         return x.flip(-1) if self.flipped else x

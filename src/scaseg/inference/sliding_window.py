@@ -46,12 +46,10 @@ class WindowGrid:
     """
 
     def __init__(self, model: Segmenter, size: tuple[int, int], window: int, overlap: int) -> None:
-        backbone, stride = model.backbone, model.score_stride
-        neurons = self.size = backbone.map_size(*size)
-        if stride != backbone.stride:
-            self.size = backbone.map_size(*size, stride)
+        backbone, finer = model.backbone, model.backbone.stride // model.score_stride
+        neurons, self.size = backbone.map_size(*size), model.score_size(*size)
         self.rows, self.columns = (
-            _windows(*lengths, window, overlap, backbone.stride, backbone.stride // stride)
+            _windows(*lengths, window, overlap, backbone.stride, finer)
             for lengths in zip(size, neurons, self.size, strict=True)
         )
 
@@ -140,7 +138,7 @@ def sliding_window_inference(
 
 
 class RowStream:
-    """A map (channels, h, w) that comes in blocks of rows, from the top; few of them are held."""
+    """A map (..., h, w) that comes in blocks of rows, from the top; few of them are held."""
 
     def __init__(self, size: tuple[int, int], blocks: Iterable[Tensor]) -> None:
         self.size = size  # (h, w)
@@ -149,15 +147,15 @@ class RowStream:
         self._first = self._stop = 0  # the rows held
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Return (channels, stop - start, w); later calls never ask for rows before `start`."""
+        """Return (..., stop - start, w); later calls never ask for rows before `start`."""
         while self._stop < stop:
             block, first = next(self._blocks), self._stop
-            self._stop += block.shape[1]
+            self._stop += block.shape[-2]
             if self._held is not None and start < first:
-                block = torch.cat([self._held[:, max(0, start - self._first) :], block], dim=1)
-            self._held, self._first = block, self._stop - block.shape[1]
+                block = torch.cat([self._held[..., max(0, start - self._first) :, :], block], -2)
+            self._held, self._first = block, self._stop - block.shape[-2]
         assert self._held is not None
-        return self._held[:, start - self._first : stop - self._first]
+        return self._held[..., start - self._first : stop - self._first, :]
 
 
 def _score_rows(head: nn.Module, features: RowStream, step: int) -> Iterator[Tensor]:

@@ -98,9 +98,9 @@ def predict_scores(
     training. The model should be in eval mode, and the image on its device.
     """
     tta = tta or TestTimeAugmentation()
-    (maps,) = score_maps(model, [image], tta)
+    (maps,) = score_maps(model, [image.unsqueeze(0)], tta)
     (_, found), *_ = mean_rows(maps, image.shape[-2], crf=tta.crf)
-    return found
+    return found[0]
 
 
 def score_maps(
@@ -111,12 +111,12 @@ def score_maps(
     batch_size: int = 1,
     finite: list[Tensor] | None = None,
 ) -> list[list[Upsampled]]:
-    """Score images, uint8 (C, H, W), once for each augmentation.
+    """Score images, uint8 (B, C, H, W) of one size each, once for each augmentation.
 
-    Several go into one padded batch, and each gets what it would get alone. One that is larger than
-    a window must come alone; its windows, batch_size at once, are computed when their rows are
-    asked for. finite: gets whether scores are finite, for a caller who waits for the device later;
-    None: UserError where they are not.
+    Those of several sizes go into one padded batch, and each gets what it would get alone. An image
+    larger than a window must come alone; its windows, batch_size at once, are computed when their
+    rows are asked for. finite: gets whether scores are finite, for a caller who waits for the
+    device later; None: UserError where they are not.
     """
     maps: list[list[Upsampled]] = [[] for _ in images]
     for scale, flipped in product(tta.scales, (False, True)[: 1 + tta.flip]):
@@ -135,44 +135,44 @@ def score_maps(
 def _one_pass(
     model: Segmenter, images: list[Preprocessed], finite: list[Tensor] | None
 ) -> list[RowStream]:
-    sizes = [image.size for image in images]
-    padded = any(size != sizes[0] for size in sizes)
-    if all(one.image.shape == images[0].image.shape for one in images):
-        batch = images[0].whole(torch.stack([one.image for one in images]))
-    else:
-        height, width = (max(lengths) for lengths in zip(*sizes, strict=True))
-        edges = [(0, width - size[1], 0, height - size[0]) for size in sizes]
-        batch = torch.cat(
-            [F.pad(one.whole(), edge) for one, edge in zip(images, edges, strict=True)]
-        )
-    scores, real = model.coarse(batch, torch.tensor(sizes, device=batch.device) if padded else None)
+    counts = [len(one.image) for one in images]
+    height, width = (max(lengths) for lengths in zip(*(one.size for one in images), strict=True))
+    edges = [(0, width - one.size[1], 0, height - one.size[0]) for one in images]
+    wholes = [one.whole() for one in images]
+    batch, sizes = wholes[0], None
+    if len(images) > 1:
+        padded = [F.pad(x, edge) for x, edge in zip(wholes, edges, strict=True)]
+        batch = torch.cat(padded)
+    if any(map(any, edges)):
+        each = [one.size for one, count in zip(images, counts, strict=True) for _ in range(count)]
+        sizes = torch.tensor(each, device=batch.device)
+    scores, _ = model.coarse(batch, sizes)
     if finite is None:
         require_finite(model, scores)
     else:
         finite.append(torch.isfinite(scores).all())
-    cells = [scores.shape[-2:]] * len(images)
-    if real is not None:  # all numbers at once: each would make a GPU wait
-        cells = torch.stack([real.any(2).sum(1), real.any(1).sum(1)], 1).tolist()
+    cells = [model.score_size(*one.size) for one in images]  # to ask a GPU would make it wait
     return [
-        RowStream((rows, columns), [found[:, :rows, :columns]])
-        for found, (rows, columns) in zip(scores, cells, strict=True)
+        RowStream((rows, columns), [found[..., :rows, :columns]])
+        for found, (rows, columns) in zip(scores.split(counts), cells, strict=True)
     ]
 
 
 def mean_rows(
     maps: list[Upsampled], height: int, step: int | None = None, *, crf: DenseCrf | None = None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Average over augmentations: `step` rows at a time, with probabilities (classes, rows, W).
+    """Average over augmentations: `step` rows at a time, with probabilities (B, classes, rows, W).
 
     crf refines them first, which takes all rows at once.
     """
     step = step or height
     if crf is not None:
-        whole = torch.cat([found for _, found in mean_rows(maps, height, step)], 1)
-        whole = crf.refine(whole, maps[0].image.image)
+        whole = torch.cat([found for _, found in mean_rows(maps, height, step)], -2)
+        pairs = zip(whole, maps[0].image.image, strict=True)
+        whole = torch.stack([crf.refine(found, image) for found, image in pairs])
         for start in range(0, height, step):
             rows = slice(start, min(start + step, height))
-            yield rows, whole[:, rows]
+            yield rows, whole[..., rows, :]
         return
     for start in range(0, height, step):
         rows = slice(start, min(start + step, height))
@@ -183,7 +183,7 @@ def mean_rows(
 
 
 class Upsampled(NamedTuple):
-    """Probabilities at an image's own size, by way of the size that the network was given.
+    """Probabilities at the images' own size, by way of the size that the network was given.
 
     What `softmax(model(resized))`, resized to the image, gives: rows of it.
     """
@@ -192,15 +192,16 @@ class Upsampled(NamedTuple):
     image: Preprocessed
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Probabilities of some rows of the image: (classes, stop - start, W)."""
+        """Probabilities of some rows of the images: (B, classes, stop - start, W)."""
         image, scores = self.image, self.scores
 
         def neurons(first: int, last: int) -> Tensor:
             found = scores.rows(first, last).float()
+            found = found if found.dim() == 4 else found.unsqueeze(0)  # of windows
             return found.flip(-1) if image.flipped else found
 
         def resized(first: int, last: int) -> Tensor:
-            return upsample_rows(neurons, scores.size[0], image.size, first, last).softmax(0)
+            return upsample_rows(neurons, scores.size[0], image.size, first, last).softmax(1)
 
         size = (image.image.shape[-2], image.image.shape[-1])
         return upsample_rows(resized, image.size[0], size, start, stop)
@@ -215,19 +216,18 @@ def upsample_rows(
 ) -> Tensor:
     """Rows start to stop of F.interpolate(map, out_size), from the rows of the map they need.
 
-    rows(first, last) gives those of the map, (classes, last - first, w), which has `height`.
+    rows(first, last) gives those of the map, (B, classes, last - first, w), which has `height`.
     """
     out_height, out_width = out_size
     if height == out_height:
-        return resize(rows(start, stop).unsqueeze(0), stop - start, out_width)[0]
+        return resize(rows(start, stop), stop - start, out_width)
     if (start, stop) == (0, out_height):
-        return resize(rows(0, height).unsqueeze(0), *out_size)[0]
+        return resize(rows(0, height), *out_size)
     place = torch.arange(start, stop, dtype=torch.float64, device="cpu") + 0.5
     place = (place * (height / out_height) - 0.5).clamp(0, height - 1)
     first, last = int(place[0]), min(height, int(place[-1]) + 2)
-    x = rows(first, last).unsqueeze(0)
-    x = resize(x, last - first, out_width)[0]
+    x = resize(rows(first, last), last - first, out_width)
     above = place.long()
     below = (above + 1).clamp(max=height - 1)
-    upper, lower = (x[:, (row - first).to(x.device)] for row in (above, below))
-    return torch.lerp(upper, lower, (place - above).to(x).view(1, -1, 1))
+    upper, lower = (x[:, :, (row - first).to(x.device)] for row in (above, below))
+    return torch.lerp(upper, lower, (place - above).to(x).view(-1, 1))

@@ -118,6 +118,10 @@ class Segmenter(nn.Module):
         is_finer = isinstance(self.head, PyramidHead)
         return self.backbone.finer[0].stride if is_finer else self.backbone.stride
 
+    def score_size(self, height: int, width: int) -> tuple[int, int]:
+        """Return (h, w) of the neurons that the head scores, of an image."""
+        return self.backbone.map_size(height, width, self.score_stride)
+
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of its classes, in the order of the scores."""
