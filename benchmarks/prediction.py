@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from itertools import cycle, islice
 from pathlib import Path, PurePath
@@ -33,7 +34,7 @@ from PIL import Image
 import scaseg
 from scaseg.inference import predict
 from scaseg.inference.inputs import Inputs
-from scaseg.inference.pipeline import Pipeline, Settings, read_ahead, write_behind
+from scaseg.inference.pipeline import Pipeline, Settings, write_behind
 from scaseg.inference.sources import InputFile
 from scaseg.io.table import write_rows
 from scaseg.system import autocast, usable_cores
@@ -117,12 +118,12 @@ def measure(
             pipeline.run(files, outputs, count=len(files), on_bad=ignore)
 
     def decode() -> Iterator[Any]:
-        return read_ahead(files, pipeline.network.config, len(files), pipeline.readers, None)
+        return pipeline.read(files, len(files))
 
     began = time.perf_counter()
     whole()
     first = time.perf_counter() - began
-    arrays = dict(zip(files, (pixels for _, pixels in decode()), strict=True))
+    arrays = dict(zip(files, (pixels.copy() for _, pixels in decode()), strict=True))
     stream = {"batch_size": pipeline.batch_size, "precision": precision}
 
     def on_device() -> list[Any]:
@@ -139,11 +140,21 @@ def measure(
             torch.cuda.synchronize()
 
     def write() -> None:
+        processes = pipeline.processes(len(files))
         with tempfile.TemporaryDirectory(dir=place) as out:
             outputs = settings.outputs(Path(out))
+
+            def one(file: InputFile, found: Any) -> None:
+                labels = None if processes is None else processes.arena.array(*like(found.labels))
+                if processes is None or labels is None:
+                    outputs.write(file, found)
+                    return
+                labels[:] = found.labels
+                processes.write(outputs, file, replace(found, labels=labels))
+
             for file in files:
                 outputs.prepare(file.name)
-            write_behind(results, outputs, pipeline.batch_size, ignore)
+            write_behind(results, one, 2 * pipeline.batch_size, ignore)
 
     ways: dict[str, Callable[[], Any]] = {"network": network, "on the device": on_device}
     ways |= {"decoding": lambda: deque(decode(), 0), "writing": write, "predict": whole}
@@ -157,6 +168,10 @@ def measure(
     found |= {name: round(len(files) / seconds, 1) for name, seconds in best.items()}
     found["start"] = round(loaded + first - best["predict"], 2)
     return found | {"outside": round(1 - best["network"] / best["predict"], 3)}
+
+
+def like(array: Any) -> tuple[Any, Any]:
+    return array.shape, array.dtype
 
 
 def seen_batches(pipeline: Pipeline, go: Callable[[], Any]) -> tuple[list[tuple[Any, ...]], Any]:

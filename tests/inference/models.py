@@ -24,7 +24,7 @@ class Backbone(base.Backbone):
         self.patches = nn.Conv2d(channels, 16, 8, stride=8)
         self.look = nn.Conv2d(16, 16, 3, padding=1)
 
-    def map_size(self, height, width):
+    def map_size(self, height, width, stride=None):
         return super().map_size(height, width) if self.up else (height // 8, width // 8)
 
     def forward(self, images, real=None):

@@ -6,12 +6,16 @@ The same on every machine: `predict_folder` runs one, each worker of `--engine r
 from __future__ import annotations
 
 import math
+import os
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +32,9 @@ from scaseg.inference.outputs import Outputs
 from scaseg.inference.parts import Format, write_part
 from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
 from scaseg.inference.preprocessing import input_size
+from scaseg.inference.processes import Processes
 from scaseg.inference.segmentation import Segmentation
-from scaseg.inference.sources import InputFile
+from scaseg.inference.sources import InputFile, batched
 from scaseg.inference.tta import SCALES, TestTimeAugmentation
 from scaseg.models.build import read_model
 from scaseg.models.folding import fold_batch_norms
@@ -37,6 +42,7 @@ from scaseg.models.segmenter import Segmenter
 from scaseg.system import Precision
 
 READERS, WRITERS = 8, 8  # threads that read images, at most, and that write results
+FEW, BLOCK = 256, 4  # files for which threads will do; those that a process reads at a time
 AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
 MANY = 32  # images of many that a GPU computes at once: of small ones, 8 leave it idle
 UNSEEN = 12_000_000  # pixels of an image whose header cannot be had without the rest
@@ -116,6 +122,20 @@ class Pipeline:
             if device == "cpu":  # not measured elsewhere
                 fold_batch_norms(self.network)
             self.network.to(device)
+        self._processes: Processes | None = None
+
+    def processes(self, count: int) -> Processes | None:
+        """Processes that read and write so many files; None: threads do it.
+
+        A CPU is busy with the network, and few files are done before processes have begun.
+        """
+        is_many = count >= FEW and self.network.device.type == "cuda"
+        if self._processes is None and is_many and hasattr(os, "memfd_create") and sys.executable:
+            workers = min(self.readers + WRITERS, max(2, system.usable_cores() - 1))
+            config, most = self.network.config, self.settings.max_pixels
+            self._processes = Processes(workers, config, most)
+            self._processes.arena.pin()
+        return self._processes
 
     def run(
         self,
@@ -130,8 +150,7 @@ class Pipeline:
         """Predict files into a folder; WorkError: out of memory, or a network that is down."""
 
         def readable() -> Iterator[tuple[InputFile, NDArray[Any]]]:
-            most = self.settings.max_pixels
-            for file, pixels in read_ahead(files, self.network.config, count, self.readers, most):
+            for file, pixels in self.read(files, count):
                 try:
                     if isinstance(pixels, UserError):
                         raise pixels
@@ -156,8 +175,11 @@ class Pipeline:
         ) -> Iterator[tuple[InputFile, Segmentation]]:
             for file, found in results:
                 begin(file)
+                if not self.settings.overlay:
+                    found.image = None  # its memory is wanted
                 yield file, found
 
+        processes = self.processes(count)
         try:
             results = predict_stream(
                 self.network,
@@ -168,8 +190,10 @@ class Pipeline:
                 min_confidence=self.settings.min_confidence,
                 confidence=self.settings.confidence,
                 open_scores=open_scores if self.settings.scores else None,
+                arena=None if processes is None else processes.arena,
             )
-            write_behind(begun(results), outputs, max(self.batch_size, WRITERS), on_written)
+            write = outputs.write if processes is None else partial(processes.write, outputs)
+            write_behind(begun(results), write, 2 * max(self.batch_size, WRITERS), on_written)
             outputs.finish()
         except WorkError:
             raise
@@ -179,6 +203,40 @@ class Pipeline:
                 problem = "out of memory"
                 remedy = "use --window 512, a smaller --batch-size or another --device"
             raise WorkError("predicting", problem, remedy) from fault
+
+    def read(
+        self, files: Iterable[InputFile], count: int
+    ) -> Iterator[tuple[InputFile, NDArray[Any] | UserError]]:
+        """Read images ahead, in order; a bad one comes as its error."""
+        config, most, processes = self.network.config, self.settings.max_pixels, None
+        files = iter(files)
+        if (first := next(files, None)) is None:
+            return
+        if isinstance(first.path, Path) and first.row is None:  # others wait for a network
+            processes = self.processes(count)
+        files = chain([first], files)
+        if processes is None:
+            yield from read_ahead(files, config, count, self.readers, most)
+            return
+        waiting: deque[tuple[list[InputFile], Future[Any]]] = deque()
+        blocks = batched(files, BLOCK)
+        pool = ThreadPoolExecutor(self.readers, "reading")
+        try:
+            while True:
+                while len(waiting) <= 2 * self.readers and (block := next(blocks, None)):
+                    waiting.append((block, pool.submit(processes.read, block)))
+                if not waiting:
+                    return
+                block, future = waiting.popleft()
+                for file, found in zip(block, future.result(), strict=True):
+                    if found is None:  # in its turn: however large it is, one is held
+                        try:
+                            found = _read(file, config, most)
+                        except UserError as error:
+                            found = error
+                    yield file, found
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def run_part(
         self,
@@ -204,7 +262,7 @@ class Pipeline:
 
 def write_behind(
     results: Iterable[tuple[InputFile, Segmentation]],
-    outputs: Outputs,
+    write: Callable[[InputFile, Segmentation], None],
     behind: int,
     on_written: Callable[[], None],
 ) -> None:
@@ -223,7 +281,7 @@ def write_behind(
     with ThreadPoolExecutor(WRITERS, "writing") as pool:
         try:
             for file, segmentation in results:
-                future = pool.submit(outputs.write, file, segmentation)
+                future = pool.submit(write, file, segmentation)
                 pending.append((future, segmentation.labels.size))
                 wait(behind)
         finally:

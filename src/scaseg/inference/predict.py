@@ -24,6 +24,7 @@ from scaseg.inference.preprocessing import (
     as_batch,
     input_size,
 )
+from scaseg.inference.processes import Arena
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, Upsampled, mean_rows, score_maps
 from scaseg.metrics import soften
@@ -114,12 +115,14 @@ def predict_stream(
     min_confidence: float | None = None,
     confidence: bool = False,
     open_scores: OpenScores | None = None,
+    arena: Arena | None = None,
 ) -> Iterator[tuple[Key, Segmentation]]:
     """Segment images (H, W, C) as they come; each result has the key that came with its image.
 
     Images of a similar size wait for each other, a few at most: the order may change. What
     open_scores(key, (H, W)) opens gets the probabilities of an image from the top, some rows at a
     time, (classes, rows, W); so that they need never be held all at once. confidence: keep it.
+    arena: where labels are wanted, if it has room.
     """
     tta = tta or TestTimeAugmentation()
     check_confidence(min_confidence)
@@ -127,7 +130,7 @@ def predict_stream(
     is_cuda = device.type == "cuda"
     batch_size = usual_batch_size(batch_size, device.type)
     queue: list[_Queued] = []
-    keep = _Keep(scores, confidence, min_confidence, open_scores)
+    keep = _Keep(scores, confidence, min_confidence, open_scores, arena)
     under_way: list[_UnderWay] = []
 
     def compute(batch: list[_Queued]) -> Iterator[tuple[Any, Segmentation]]:
@@ -146,7 +149,7 @@ def predict_stream(
             ]
         checks = _host_copy(torch.stack(finite)) if finite else None
         event = torch.cuda.current_stream(device).record_event() if is_cuda else None
-        under_way.append(_UnderWay(found, checks, event))
+        under_way.append(_UnderWay(batch, found, checks, event))
         # a GPU has its next batch before the host waits for the last one
         return finished(1 if is_cuda else 0)
 
@@ -158,7 +161,7 @@ def predict_stream(
             if batch.finite is not None and not bool(batch.finite.all()):
                 raise not_finite(model, low_precision=precision != "32")
             for key, segmentation in batch.found:
-                if is_cuda:  # not in pinned memory, of which there is little
+                if is_cuda and arena is None:  # not in pinned memory, of which there is little
                     segmentation.labels = segmentation.labels.copy()
                     if segmentation.confidence is not None:
                         segmentation.confidence = segmentation.confidence.copy()
@@ -210,11 +213,24 @@ class _Keep(NamedTuple):
     confidence: bool
     min_confidence: float | None
     open_scores: OpenScores | None
+    arena: Arena | None
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, pinned: bool) -> Tensor:
+        """Memory for results."""
+        if self.arena is not None:
+            array = self.arena.array(shape, str(dtype).removeprefix("torch."))
+            if array is not None:
+                return torch.from_numpy(array)
+        return torch.empty(shape, dtype=dtype, pin_memory=pinned)
 
 
 class _UnderWay(NamedTuple):
-    """A batch whose labels are on their way from the device, and whether its scores are finite."""
+    """A batch whose labels are on their way from the device, and whether its scores are finite.
 
+    images: held until they are on the device.
+    """
+
+    images: list[_Queued]
     found: list[tuple[Any, Segmentation]]
     finite: Tensor | None
     done: torch.Event | None
@@ -262,10 +278,10 @@ def _segmentations(
     is_cuda = model.device.type == "cuda"
     dtype = torch.uint8 if len(classes) <= (256 if least is None else 255) else torch.uint16
     pinned = is_cuda and count * height * width <= MOST_PINNED
-    labels = torch.empty((count, height, width), dtype=dtype, pin_memory=pinned)
+    labels = keep.empty((count, height, width), dtype, pinned)
     shape = (count, len(classes), height, width)
     kept = np.empty(shape, np.float32) if keep.scores else None
-    confidence = torch.empty(labels.shape, pin_memory=pinned) if keep.confidence else None
+    confidence = keep.empty(labels.shape, torch.float32, pinned) if keep.confidence else None
     is_plain = not (keep.scores or keep.confidence or keep.open_scores) and least is None
     with ExitStack() as stack:
         writers = [

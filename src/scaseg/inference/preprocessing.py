@@ -92,7 +92,10 @@ def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     """Images (H, W, C) of one size and type -> (B, C, H, W) on a device."""
     if len(images) == 1:
         return as_tensor(images[0], device).unsqueeze(0)
-    first = torch.from_numpy(images[0][:0, :0].copy())  # its type, in torch's words
+    first = torch.from_numpy(np.require(images[0], requirements="W"))
+    if device.type == "cuda" and first.is_pinned():  # in shared memory
+        parts = [torch.from_numpy(one).to(device, non_blocking=True) for one in images]
+        return torch.stack(parts).permute(0, 3, 1, 2)
     pinned = device.type == "cuda" and len(images) * images[0].nbytes <= MOST_PINNED
     host = first.new_empty((len(images), *images[0].shape), pin_memory=pinned)
     np.stack(images, out=host.numpy())
