@@ -61,8 +61,9 @@ def add_command(add: Callable[..., Parser]) -> None:
     add_max_pixels(group)
     about = "the I-th of N shares: machines divide the work without talking to each other"
     option("--shard I/N", about, type=_shard)
-    about = "ray: all machines of a Ray cluster (RAY_ADDRESS; extra ray) (%(default)s)"
-    option("--engine", about, choices=("local", "ray"), default="local")
+    about = "onnx: ONNX Runtime, faster on a CPU (extra export); ray: all machines of a Ray "
+    about += "cluster (RAY_ADDRESS; extra ray) (%(default)s)"
+    option("--engine", about, choices=("local", "onnx", "ray"), default="local")
     option("--quiet", "no progress bar, no summary")
     option = partial(add_option, group := parser.add_argument_group("machine"))
     add_device(group)
@@ -81,11 +82,16 @@ def _predict(options: argparse.Namespace) -> None:
     for name in ("run", "config_keys", "with_context", "crf_settings"):
         arguments.pop(name, None)
     arguments["crf"] = read_crf(options)
+    on_note = lambda note: None if quiet else print(note, file=sys.stderr)  # noqa: E731
+    if options.engine == "onnx":
+        from scaseg.export.cached import cached_onnx
+
+        arguments |= {"engine": "local", "onnx": cached_onnx(options.model, on_note)}
     # whatever Ray says of its nodes is no result
     with redirect_stdout(sys.stderr), progress_bar("predicting", shown=not quiet) as progress:
         tally = predict_folder(
             **arguments,
-            on_note=lambda note: None if quiet else print(note, file=sys.stderr),
+            on_note=on_note,
             on_bad=lambda error: print(f"skipped: {one_line(str(error))}", file=sys.stderr),
             on_done=lambda tally, total: progress(tally.predicted, total, tally.rate),
         )

@@ -70,6 +70,7 @@ def predict_folder(
     precision: Precision = "32",
     batch_size: int | None = None,
     workers: int | None = None,
+    onnx: str | Path | None = None,
     on_note: Callable[[str], None] = lambda note: None,
     on_bad: Callable[[UserError], None] = lambda error: None,
     on_done: Callable[[Tally, int], None] = lambda tally, total: None,
@@ -91,6 +92,7 @@ def predict_folder(
     that read images (4 at most).
     file_format: "parquet" and "webdataset" pack what per_part images get into one file (see
     scaseg.inference.parts). engine: "ray" for all machines of a Ray cluster, see docs/machines.md.
+    onnx: a file of this model by `export_model`; ONNX Runtime then computes the scores, on the CPU.
 
     UserError (which names options of the command): bad input, and nothing was written. WorkError: a
     fault during work; results so far are whole. on_note gets lines for the user, on_bad each image
@@ -107,6 +109,13 @@ def predict_folder(
         raise UserError("--overwrite", f"came with --format {file_format}", "give another folder")
     if per_part < 1:
         raise UserError("--per-part", f"{per_part}", "give a whole number >= 1")
+    if onnx is not None:
+        others: list[tuple[str, object, object]] = [("--window", window, None)]
+        others += [("--precision", precision, "32"), ("--device", device, "auto")]
+        for name, value, usual in others:
+            if value not in (usual, "cpu"):
+                raise UserError(name, f"{value} came with --engine onnx", "leave one of them out")
+        device = "cpu"
     check_folder("--out", out)
     check_destination("--out", out)
     with located("--model"):
@@ -143,6 +152,7 @@ def predict_folder(
         precision=precision,
         batch_size=batch_size,
         workers=workers,
+        onnx=None if onnx is None else Path(onnx).absolute(),
     )
     provenance = Provenance(out, folder, settings.changing())
     provenance.check((file.name for file in inputs) if overwrite else None)

@@ -151,11 +151,13 @@ def _one_pass(
         require_finite(model, scores)
     else:
         finite.append(torch.isfinite(scores).all())
-    cells = [model.score_size(*one.size) for one in images]  # to ask a GPU would make it wait
-    return [
-        RowStream((rows, columns), [found[..., :rows, :columns]])
-        for found, (rows, columns) in zip(scores.split(counts), cells, strict=True)
-    ]
+    streams = []
+    for one, found in zip(images, scores.split(counts), strict=True):
+        if sizes is not None:  # to ask a GPU for its real neurons would make it wait
+            rows, columns = model.score_size(*one.size)
+            found = found[..., :rows, :columns]
+        streams.append(RowStream((found.shape[-2], found.shape[-1]), [found]))
+    return streams
 
 
 def mean_rows(
