@@ -89,7 +89,7 @@ def predict_folder(
     sliding windows, see TestTimeAugmentation. crf: refine the labels by a dense CRF. skip_existing:
     predict only what has no results yet. overwrite: replace results. skip_bad: count images that
     cannot be read, and go on. shard: (i, n) for the i-th of n shares of the work. workers: threads
-    that read images (4 at most).
+    that read images (8 at most).
     file_format: "parquet" and "webdataset" pack what per_part images get into one file (see
     scaseg.inference.parts). engine: "ray" for all machines of a Ray cluster, see docs/machines.md.
     onnx: a file of this model by `export_model`; ONNX Runtime then computes the scores, on the CPU.
