@@ -112,66 +112,63 @@ def measure(
     def ignore(*_: Any) -> None:
         return
 
-    def whole() -> None:
-        with tempfile.TemporaryDirectory(dir=place) as out:
-            outputs = settings.outputs(Path(out))
-            pipeline.run(files, outputs, count=len(files), on_bad=ignore)
+    def whole(out: Path) -> None:
+        pipeline.run(files, settings.outputs(out), count=len(files), on_bad=ignore)
 
     def decode() -> Iterator[Any]:
         return pipeline.read(files, len(files))
 
-    began = time.perf_counter()
-    whole()
-    first = time.perf_counter() - began
+    first = timed(whole, place)
     arrays = dict(zip(files, (pixels.copy() for _, pixels in decode()), strict=True))
     stream = {"batch_size": pipeline.batch_size, "precision": precision}
 
-    def on_device() -> list[Any]:
+    def on_device(_: Path = place) -> list[Any]:
         return list(predict.predict_stream(pipeline.network, arrays.items(), **stream))
 
     batches, results = seen_batches(pipeline, on_device)
 
     @torch.no_grad()
-    def network() -> None:
+    def network(_: Path) -> None:
         with autocast(DEVICE, precision):
             for batch in batches:
                 pipeline.network.coarse(*batch)
         if CUDA:
             torch.cuda.synchronize()
 
-    def write() -> None:
+    def write(out: Path) -> None:
         processes = pipeline.processes(len(files))
-        with tempfile.TemporaryDirectory(dir=place) as out:
-            outputs = settings.outputs(Path(out))
+        outputs = settings.outputs(out)
 
-            def one(file: InputFile, found: Any) -> None:
-                labels = None if processes is None else processes.arena.array(*like(found.labels))
-                if processes is None or labels is None:
-                    outputs.write(file, found)
-                    return
-                labels[:] = found.labels
-                processes.write(outputs, file, replace(found, labels=labels))
-
-            for file in files:
+        def shared() -> Iterator[Any]:
+            for file, found in results:
                 outputs.prepare(file.name)
-            write_behind(results, one, 2 * pipeline.batch_size, ignore)
+                labels = found.labels
+                room = processes and processes.arena.array(labels.shape, labels.dtype)
+                if room is not None:
+                    room[:] = labels
+                    found = replace(found, labels=room)
+                yield file, replace(found, image=None)
 
-    ways: dict[str, Callable[[], Any]] = {"network": network, "on the device": on_device}
-    ways |= {"decoding": lambda: deque(decode(), 0), "writing": write, "predict": whole}
+        write_behind(shared(), outputs, processes, 2 * pipeline.batch_size, ignore)
+
+    ways: dict[str, Callable[[Path], Any]] = {"network": network, "on the device": on_device}
+    ways |= {"decoding": lambda _: deque(decode(), 0), "writing": write, "predict": whole}
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(options.rounds):
         for name, way in ways.items():
-            began = time.perf_counter()
-            way()
-            best[name] = min(best[name], time.perf_counter() - began)
+            best[name] = min(best[name], timed(way, place))
     found: dict[str, Any] = {"count": len(files), "batch": len(batches[0][0])}
     found |= {name: round(len(files) / seconds, 1) for name, seconds in best.items()}
     found["start"] = round(loaded + first - best["predict"], 2)
     return found | {"outside": round(1 - best["network"] / best["predict"], 3)}
 
 
-def like(array: Any) -> tuple[Any, Any]:
-    return array.shape, array.dtype
+def timed(way: Callable[[Path], Any], place: Path) -> float:
+    """Seconds of something that may write into a folder, which is then removed."""
+    with tempfile.TemporaryDirectory(dir=place) as out:
+        began = time.perf_counter()
+        way(Path(out))
+        return time.perf_counter() - began
 
 
 def seen_batches(pipeline: Pipeline, go: Callable[[], Any]) -> tuple[list[tuple[Any, ...]], Any]:

@@ -97,7 +97,7 @@ def test_a_disk_that_does_not_take_them(processes, tmp_path):
     found = Segmentation(labels, ("sky",), ((1, 2, 3),))
     file = InputFile(tmp_path / "a.jpg", PurePath("a"))
     with pytest.raises(NotADirectoryError):
-        processes.write(Outputs(tmp_path / "out"), file, found)
+        processes.write(Outputs(tmp_path / "out"), [(file, found)])
 
 
 def test_a_process_that_is_killed(model, files):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -121,9 +120,9 @@ class Pipeline:
             system.autocast(device, settings.precision)
         with located("--model"):
             self.network = read_model(settings.model)
-            if device == "cpu":  # not measured elsewhere
-                fold_batch_norms(self.network)
             self.network.to(device)
+            if device != "mps":  # not measured there
+                fold_batch_norms(self.network)
         if settings.onnx is not None:
             use_onnx(self.network, settings.onnx)
         self._processes: Processes | None = None
@@ -196,8 +195,8 @@ class Pipeline:
                 open_scores=open_scores if self.settings.scores else None,
                 arena=None if processes is None else processes.arena,
             )
-            write = outputs.write if processes is None else partial(processes.write, outputs)
-            write_behind(begun(results), write, 2 * max(self.batch_size, WRITERS), on_written)
+            behind = 2 * max(self.batch_size, WRITERS)
+            write_behind(begun(results), outputs, processes, behind, on_written)
             outputs.finish()
         except WorkError:
             raise
@@ -266,30 +265,51 @@ class Pipeline:
 
 def write_behind(
     results: Iterable[tuple[InputFile, Segmentation]],
-    write: Callable[[InputFile, Segmentation], None],
+    outputs: Outputs,
+    processes: Processes | None,
     behind: int,
     on_written: Callable[[], None],
 ) -> None:
     """Write results in threads of their own, at most `behind` of them behind the network.
 
-    Each waits for the disk most of the time: a file that is written is on it, not on its way.
+    Each waits for the disk most of the time, or for a process: a file that is written is on the
+    disk, not on its way.
     """
-    pending: deque[tuple[Future[None], int]] = deque()
+    pending: deque[tuple[Future[None], int, int]] = deque()  # with its images and pixels
+    several: list[tuple[InputFile, Segmentation]] = []
+
+    def write(several: list[tuple[InputFile, Segmentation]]) -> None:
+        if processes is not None:
+            several = processes.write(outputs, several)
+        for one in several:
+            outputs.write(*one)
 
     def wait(most: int) -> None:
         # of large images one: their pixels are held until they are written
-        while len(pending) > most or (len(pending) > 1 and sum(p for _, p in pending) > AHEAD):
-            pending.popleft()[0].result()
-            on_written()
+        while sum(count for _, count, _ in pending) > most or (
+            len(pending) > 1 and sum(pixels for *_, pixels in pending) > AHEAD
+        ):
+            future, count, _ = pending.popleft()
+            future.result()
+            for _ in range(count):
+                on_written()
 
     with ThreadPoolExecutor(WRITERS, "writing") as pool:
+
+        def submit() -> None:
+            pixels = sum(found.labels.size for _, found in several)
+            pending.append((pool.submit(write, several.copy()), len(several), pixels))
+            several.clear()
+
         try:
-            for file, segmentation in results:
-                future = pool.submit(write, file, segmentation)
-                pending.append((future, segmentation.labels.size))
-                wait(behind)
-        finally:
-            wait(0)  # what is computed is written, whatever stopped the rest
+            for one in results:
+                several.append(one)
+                if processes is None or len(several) == BLOCK:
+                    submit()
+                    wait(behind)
+        finally:  # what is computed is written, whatever stopped the rest
+            submit()
+            wait(0)
 
 
 def read_ahead(

@@ -150,8 +150,8 @@ def predict_stream(
         checks = _host_copy(torch.stack(finite)) if finite else None
         event = torch.cuda.current_stream(device).record_event() if is_cuda else None
         under_way.append(_UnderWay(batch, found, checks, event))
-        # a GPU has its next batch before the host waits for the last one
-        return finished(1 if is_cuda else 0)
+        # a GPU has its next batches before the host waits for the last one
+        return finished(2 if is_cuda else 0)
 
     def finished(left: int) -> Iterator[tuple[Any, Segmentation]]:
         while len(under_way) > left:

@@ -138,18 +138,23 @@ class Processes:
                 found.append(room[:length].view(dtype).reshape(shape))
         return found
 
-    def write(self, outputs: Outputs, file: InputFile, found: Segmentation) -> None:
-        """Write the results of an image, where they lie in shared memory; else do it here."""
-        arrays = (found.labels, found.image if outputs.overlay else None, found.confidence)
-        places = [None if one is None else self.arena.place(one) for one in arrays]
-        if any(
-            one is not None and place is None for one, place in zip(arrays, places, strict=True)
-        ):
-            outputs.write(file, found)
-            return
-        wanted = (outputs.overlay, outputs.areas, outputs.confidence)
-        named = (os.fspath(outputs.folder), os.fspath(file.path), os.fspath(file.name))
-        self._ask("write", named, wanted, places, found.classes, found.palette)
+    def write(
+        self, outputs: Outputs, several: Sequence[tuple[InputFile, Segmentation]]
+    ) -> list[tuple[InputFile, Segmentation]]:
+        """Write the results of images that lie in shared memory; return the others."""
+        rest, asked = [], []
+        for file, found in several:
+            arrays = (found.labels, found.image if outputs.overlay else None, found.confidence)
+            places = [None if one is None else self.arena.place(one) for one in arrays]
+            if [one is None for one in arrays] != [place is None for place in places]:
+                rest.append((file, found))
+            else:
+                asked.append((os.fspath(file.path), os.fspath(file.name), places))
+        if asked:
+            wanted = (outputs.overlay, outputs.areas, outputs.confidence)
+            about = several[0][1].classes, several[0][1].palette
+            self._ask("write", os.fspath(outputs.folder), wanted, *about, asked)
+        return rest
 
     def _ask(self, what: str, *arguments: Any) -> Any:
         process = self._idle.get()
@@ -209,20 +214,20 @@ def serve(memory: int, size: int) -> None:
         return found
 
     def write(
-        named: tuple[str, str, str],
+        folder: str,
         wanted: tuple[bool, bool, bool],
-        places: list[Place | None],
         classes: list[str],
         palette: list[tuple[int, int, int]],
+        several: list[tuple[str, str, list[Place | None]]],
     ) -> None:
-        labels, image, confidence = (None if one is None else array(one) for one in places)
-        assert labels is not None
-        colors = tuple((red, green, blue) for red, green, blue in palette)
-        found = Segmentation(labels, tuple(classes), colors, None, image, confidence)
-        folder, path, name = named
         overlay, areas, sure = wanted
         outputs = Outputs(Path(folder), overlay, areas=areas, confidence=sure)
-        outputs.write(InputFile(path, PurePath(name)), found)
+        colors = tuple((red, green, blue) for red, green, blue in palette)
+        for path, name, places in several:
+            labels, image, confidence = (None if one is None else array(one) for one in places)
+            assert labels is not None
+            found = Segmentation(labels, tuple(classes), colors, None, image, confidence)
+            outputs.write(InputFile(path, PurePath(name)), found)
 
     known: dict[str, Callable[..., Any]] = {"read": read, "write": write}
     for line in sys.stdin.buffer:
@@ -231,5 +236,8 @@ def serve(memory: int, size: int) -> None:
             answer: Any = (None, known[what](*arguments))
         except OSError as error:
             answer = ((error.errno, error.strerror or str(error), error.filename), None)
-        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # the other process was killed
+            os._exit(1)

@@ -18,8 +18,8 @@ from scaseg.models.segmenter import Segmenter
 def fold_batch_norms(model: Segmenter) -> int:
     """Fold norms in place, and return how many: of a model that nobody trains or saves any more.
 
-    Where there were some, its maps are laid out with the channels side by side, which is faster on
-    a CPU too.
+    Maps are laid out with the channels side by side where that is faster: on a CPU where there were
+    norms, on a GPU where the backbone says so.
     """
     model.eval()
     folded = 0
@@ -31,6 +31,6 @@ def fold_batch_norms(model: Segmenter) -> int:
                 setattr(layers, first, fuse_conv_bn_eval(layer, norm))
                 setattr(layers, second, nn.Identity())
                 folded += 1
-    if folded:
+    if folded if model.device.type == "cpu" else model.backbone.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return folded
