@@ -121,6 +121,18 @@ def test_predicting_rounds_sizes_up_once(model):
     assert model.predict(image, tta=tta).labels.shape == (100, 140)
 
 
+def test_it_is_exported_for_every_size(tmp_path):
+    """Also where its images are enlarged: compared on odd sizes before a file is written."""
+    pytest.importorskip("onnxruntime", reason="pip install 'scaseg[export]'")
+    pytest.importorskip("onnxscript", reason="pip install 'scaseg[export]'")
+    one = stir(small("dinov2").eval())
+    one.head.score.weight.data.normal_(std=0.5)  # classes that vary
+    one.config = replace(one.config, fit=(60, 80))
+    for labels in (False, True):
+        path = tmp_path / f"{labels}.onnx"
+        assert scaseg.export_model(one, path, labels=labels).difference <= 1e-4
+
+
 def test_layers_are_the_blocks_from_the_image_on(model):
     layers = model.backbone.layers()
     assert len(layers) == LAYERS[name_of(model)]

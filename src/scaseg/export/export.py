@@ -85,7 +85,7 @@ def export_model(
         if format == "onnx":
             proto = to_onnx(plain, program)
             if labels:
-                proto = add_labels(proto, model.config)
+                proto = add_labels(proto, model.config, model.backbone.multiple)
             describe(proto, {name: _text(value) for name, value in metadata(model.config).items()})
             comparisons = compare(model, _onnx_runtime(proto), labels=labels)
             with whole_file(path) as temporary:

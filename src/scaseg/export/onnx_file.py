@@ -76,15 +76,16 @@ def _name_axes(proto: ModelProto, names: dict[int, str]) -> None:
             value.type.tensor_type.shape.dim[axis].dim_param = name
 
 
-def add_labels(proto: ModelProto, config: ModelConfig) -> ModelProto:
+def add_labels(proto: ModelProto, config: ModelConfig, multiple: int = 1) -> ModelProto:
     """Fold resizing, normalization and argmax in: pixels as they are stored -> labels.
 
     images (batch, height, width, C), uint8 (float32 for bands of another type) -> labels
     (batch, height, width), uint8 (uint16 for more than 256 classes): what `predict` gives.
+    multiple: of which the backbone takes its images.
     """
     from onnx import compose, parser
 
-    before = parser.parse_model(_before(config))
+    before = parser.parse_model(_before(config, multiple))
     after = parser.parse_model(_after(config))
     network = compose.add_prefix(proto, "network/")  # a copy
     network.ir_version = IR_VERSION
@@ -102,7 +103,7 @@ def _header(name: str) -> str:
     return f'<ir_version: {IR_VERSION}, opset_import: ["" : {OPSET}]>\n{name}'
 
 
-def _before(config: ModelConfig) -> str:
+def _before(config: ModelConfig, multiple: int) -> str:
     """The steps before the network, in ONNX's own words."""
     stored = "uint8" if config.dtype == "uint8" else "float"
     channels, unit = config.in_channels, 255.0 if config.dtype == "uint8" else 1.0
@@ -116,6 +117,11 @@ def _before(config: ModelConfig) -> str:
     batch_size = Shape <start = 0, end = 1> (images)
     full_size = Shape <start = 1, end = 3> (images)
 {_fitted(config)}
+    step = Constant <value_ints = [{multiple}]> ()
+    short = Constant <value_ints = [{multiple - 1}]> ()
+    over_next = Add (fitted, short)
+    steps = Div (over_next, step)
+    size = Mul (steps, step)
     planes = Transpose <perm = [0, 3, 1, 2]> (images)
     pixels = Cast <to = 1> (planes)
     sizes = Concat <axis = 0> (batch_size, channels, size)
@@ -134,7 +140,7 @@ def _fitted(config: ModelConfig) -> str:
     """
     least = f"    least = Constant <value_ints = [{SMALLEST_SIDE}]> ()\n"
     if config.fit is None:
-        return f"{least}    size = Max (full_size, least)"
+        return f"{least}    fitted = Max (full_size, least)"
     height, width = config.fit
     return f"""{least}    box = Constant <value_ints = [{height}, {width}]> ()
     one = Constant <value_ints = [1]> ()
@@ -160,7 +166,7 @@ def _fitted(config: ModelConfig) -> str:
     excess = Cast <to = 7> (is_wrong)
     rounded = Sub (upward, excess)
     at_least = Max (rounded, least)
-    size = Min (at_least, box)"""
+    fitted = Min (at_least, box)"""
 
 
 def _after(config: ModelConfig) -> str:

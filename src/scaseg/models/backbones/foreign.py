@@ -88,8 +88,10 @@ class ForeignBackbone(Backbone):
 
     def map_size(self, height: int, width: int, stride: int | None = None) -> tuple[int, int]:
         """Return (h, w) of the features, or of a finer level, of an image."""
-        rows, columns = (-(-side // self.stride) * self.stride for side in (height, width))
-        return rows // (stride or self.stride), columns // (stride or self.stride)
+        # not -(-side // stride): ONNX divides negative numbers towards 0
+        last = self.stride
+        rows, columns = ((side + last - 1) // last * last for side in (height, width))
+        return rows // (stride or last), columns // (stride or last)
 
     def pyramid(self, images: Tensor, real: Tensor | None = None) -> list[Map]:
         if real is None:
