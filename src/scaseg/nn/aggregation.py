@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, Mask, Source
 from scaseg.ops.checks import check_bool
 
 
@@ -33,7 +33,5 @@ class ContextAggregation(Context):
         check_bool("exclude_self", exclude_self)
         self.exclude_self = exclude_self
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         raise UserError("coefficients", "none", "give a tensor (B or 1, n, source) with each call")

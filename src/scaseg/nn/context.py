@@ -19,6 +19,9 @@ from scaseg.ops.dispatch import aggregate
 from scaseg.ops.streaming import StreamedSums
 from scaseg.system import available_memory, in_words
 
+Source = Tensor | None  # (B, C, H', W'): the map that context comes from; None: the targets' own
+Mask = Tensor | None  # (B, source): True where a source counts; None: all do
+
 
 class MapFactors(NamedTuple):
     """What all coefficients of a map follow from: a_ij of source j for target i, both (n, R).
@@ -75,18 +78,14 @@ class Context(nn.Module, ABC):
         self.context = None if share_features else context
 
     @abstractmethod
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor | None:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor | None:
         """Return the context of every neuron of x.
 
-        x (B, C, H, W); source (B, C, H', W'), or None where context comes from x itself;
-        source_mask (B, source), True where a source counts -> (B, n, M), or (B, 1, M) if it is
-        the same for all; None for no context at all.
+        x (B, C, H, W) -> (B, n, M), or (B, 1, M) if it is the same for all; None for no context.
         """
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         """Return the coefficients of the neurons `targets` (rows,) of x: (B, rows, source).
 
@@ -145,7 +144,7 @@ class Context(nn.Module, ABC):
             return identity.add_(context)  # nobody else has it: a large map saved
         return identity + context
 
-    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def add_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         """Return identity features plus context: (B, M, H, W); arguments as in target_context."""
         return self.combine(x, self.target_context(x, source, source_mask))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context, MapFactors, not_streamed
+from scaseg.nn.context import Context, MapFactors, Mask, Source, not_streamed
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
@@ -69,7 +69,7 @@ class SelectiveContext(Context):
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.predictor(x)
 
-    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def add_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         if source is not None or not self._has_kernels(x):
             return super().add_context(x, source, source_mask)
         # imported here: Triton is not everywhere
@@ -117,9 +117,7 @@ class SelectiveContext(Context):
         steps = predictor["features"]._modules.values()
         return [own["identity"], own["context"], *steps, predictor["score"]]
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         target_score, source_score = self.predictor(x, source)
         return selective_context(
@@ -135,7 +133,7 @@ class SelectiveContext(Context):
         )
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         target_score, source_score = self.predictor(x, source)
         scores = Scores(

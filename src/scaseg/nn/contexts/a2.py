@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
@@ -35,9 +36,7 @@ class DoubleAttentionContext(FactoredContext):
         # a bias would add the same to all sources, and cancel
         self.gather = nn.Conv2d(in_channels, pair_channels, kernel_size=1, bias=False)
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         gathered = neurons(self.gather(x if source is None else source))
         channel_share = neurons(self.distribute(x)).softmax(-1)
         return channel_share, softmax_over_sources(gathered, source_mask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import (
     grid_cells,
@@ -48,9 +49,7 @@ class AgentContext(FactoredContext):
         self.grid = grid
         self.query, self.key = query_and_key(in_channels, key_channels)
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = neurons(self.query(x)), neurons(self.key(x if source is None else source))
         real = real_map(x, source, source_mask)
         with torch.autocast(x.device.type, enabled=False):

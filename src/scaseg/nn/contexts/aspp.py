@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import check_whole_numbers, convolution, refuse_source
 from scaseg.ops.checks import check_whole_number
@@ -46,7 +47,7 @@ class AsppContext(BranchContext):
         )
         self.everywhere = convolution(in_channels, branch_channels)
 
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         features = x.flatten(2).transpose(1, 2)
         mean = uniform_context(features, exclude_self=False, source_mask=source_mask)

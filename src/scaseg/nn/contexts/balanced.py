@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import MOST_PAIRS, check_number, check_whole_number
@@ -56,15 +57,11 @@ class BalancedContext(FactoredContext):
     def add_layers(self, key_channels: int) -> None:
         """What a subclass with the same options has beside these."""
 
-    def query_and_key(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def query_and_key(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         """Return what is compared with the prototypes: (B, n, d), (B, source, d)."""
         return neurons(self.query(x)), neurons(self.key(x if source is None else source))
 
-    def channel_scores(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def channel_scores(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         """Return tau cos(q_i, p_r) (B, n, R) and tau' cos(k_j, p_r) (B, source, R)."""
         query, key = self.query_and_key(x, source, source_mask)
         with torch.autocast(x.device.type, enabled=False):
@@ -75,8 +72,6 @@ class BalancedContext(FactoredContext):
                 F.linear(F.normalize(key, dim=-1), source_scale * prototypes),
             )
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         target_score, source_score = self.channel_scores(x, source, source_mask)
         return target_score.softmax(-1), softmax_over_sources(source_score, source_mask)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from scaseg.errors import UserError
 from scaseg.nn.auxiliary import AuxiliaryClassifier
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.ops.checks import check_bool, check_whole_number
 from scaseg.ops.exact import uniform_context
 from scaseg.ops.streaming import ExpSums, StreamedSums
@@ -32,11 +32,11 @@ class NoContext(Context):
             "use ContextAggregation, or another context",
         )
 
-    def target_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> None:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> None:
         return None
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         there = x if source is None else source
         return x.new_zeros(x.shape[0], len(targets), there.shape[-2] * there.shape[-1])
@@ -51,7 +51,7 @@ class EvenContext(Context):
     input_dependent = False
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         there = x if source is None else source
         everyone = torch.arange(there.shape[-2] * there.shape[-1], device=targets.device)
@@ -91,7 +91,7 @@ class AverageContext(EvenContext):
             assert classes is not None
             self.classifier = AuxiliaryClassifier(in_channels, classes)
 
-    def add_context(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def add_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         if self.classifier is not None and self.training:
             self.classifier(x if source is None else source)  # its scores have a loss of their own
         neurons = x.shape[-2] * x.shape[-1]
@@ -115,9 +115,7 @@ class AverageContext(EvenContext):
         out = out + shared.unsqueeze(1).to(out.dtype)
         return out.transpose(1, 2).unflatten(2, x.shape[-2:])
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         return uniform_context(values, exclude_self=source is None, source_mask=source_mask)
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, Mask, Source
 
 
 class BranchContext(Context):
@@ -27,12 +27,10 @@ class BranchContext(Context):
         nn.init.xavier_uniform_(self.project.weight)
 
     @abstractmethod
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         """Return the branches of every neuron of x, one after the other: (B, channels, H, W)."""
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         branches = self.project(self.branches(x, source, source_mask))
         return branches.flatten(2).transpose(1, 2)
 

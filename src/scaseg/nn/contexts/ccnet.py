@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.contexts.parts import counted_map, query_and_key, real_map, refuse_source
 from scaseg.ops.checks import check_whole_number
 
@@ -61,7 +61,7 @@ class CcnetContext(Context):
         self.rounds = rounds
         self.query, self.key = query_and_key(in_channels, key_channels)
 
-    def gather(self, x: Tensor, source_mask: Tensor | None) -> tuple[Tensor, list[Cross]]:
+    def gather(self, x: Tensor, source_mask: Mask) -> tuple[Tensor, list[Cross]]:
         """Return what the last round gathered, (B, C, H, W), and the cross of each round."""
         gathered = asking = x
         crosses: list[Cross] = []
@@ -72,14 +72,12 @@ class CcnetContext(Context):
             crosses.append(cross)
         return gathered, crosses
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         return self.values(self.gather(x, source_mask)[0])  # W_c after the means: both are linear
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         refuse_source(self, source)
         height, width = x.shape[-2:]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import neurons, refuse_source
 from scaseg.ops.attention import dot_context
@@ -38,7 +39,7 @@ class MeanFieldClassifier(AuxiliaryClassifier):
         self.kernel_weight = nn.Parameter(torch.ones(2, classes))
         self.compatibility = nn.Parameter(torch.eye(classes))
 
-    def forward(self, x: Tensor, source_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, source_mask: Mask = None) -> Tensor:
         """(B, C, H, W), source_mask (B, n) -> (B, classes, H, W)."""
         height, width = x.shape[-2:]
         unary = neurons(super().forward(x))
@@ -106,14 +107,14 @@ class CrfContext(BranchContext):
             in_channels, classes, key_channels=key_channels, steps=steps
         )
 
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         share = neurons(self.classifier(x, source_mask)).softmax(-1)
         vectors = self.classifier.weight.flatten(1) * self.in_channels**0.5  # about as large as x
         return (share.to(x.dtype) @ vectors.to(x.dtype)).mT.unflatten(2, x.shape[-2:])
 
 
-def gaussian_mean(feature: Tensor, values: Tensor, source_mask: Tensor | None) -> Tensor:
+def gaussian_mean(feature: Tensor, values: Tensor, source_mask: Mask) -> Tensor:
     """Give each neuron the mean of values weighted by exp(-|f_i - f_j|^2 / 2), its own too.
 
     feature (B, n, d), values (B, n, M), source_mask (B, n) -> (B, n, M).

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import neurons, real_map, refuse_source
 from scaseg.ops.checks import check_whole_number
@@ -48,7 +49,7 @@ class DagrnnContext(BranchContext):
         start = torch.eye(branch_channels) * MEMORY / 3
         self.recur = nn.Parameter(start.repeat(sweeps, 1, 1))  # W
 
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         height, width = x.shape[-2:]
         entered = neurons(self.enter(x)).unflatten(2, (len(DIRECTIONS), -1))  # (B, n, 4, d)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import convolution, counted_map, refuse_source
 from scaseg.ops.checks import check_whole_number
@@ -37,7 +38,7 @@ class DilatedContext(BranchContext):
         for layer in self.layers:
             nn.init.dirac_(layer.weight)  # type: ignore[arg-type]
 
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         seen = counted_map(self.reduce(x), source_mask)
         for layer in self.layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.contexts.parts import query_and_key
 from scaseg.ops.attention import dot_coefficients, dot_context
 
@@ -37,15 +37,13 @@ class DotContext(Context):
         key = self.key(x if source is None else source).flatten(2).transpose(1, 2)
         return query, key
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         query, key = self._query_and_key(x, source)
         return dot_context(query, key, values.to(query.dtype), source_mask=source_mask)
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         query, key = self._query_and_key(x, source)
         return dot_coefficients(query[:, targets], key, source_mask=source_mask)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import counted, neurons
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
@@ -50,7 +51,7 @@ class EmaContext(FactoredContext):
         nn.init.kaiming_normal_(self.feature.weight)
         nn.init.normal_(self.bases)
 
-    def fit(self, feature: Tensor, source_mask: Tensor | None, m_steps: int) -> Tensor:
+    def fit(self, feature: Tensor, source_mask: Mask, m_steps: int) -> Tensor:
         """Fit the bases to features (B, source, d) that count: (B, R, d), of length 1."""
         bases = F.normalize(self.bases.to(feature.dtype), dim=-1).expand(feature.shape[0], -1, -1)
         for _ in range(m_steps):
@@ -58,9 +59,7 @@ class EmaContext(FactoredContext):
             bases = F.normalize(belongs.mT @ feature, dim=-1)
         return bases
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         own = neurons(self.feature(x))
         feature = own if source is None else neurons(self.feature(source))
         feature = counted(feature, source_mask)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 
 
 class FactoredContext(Context):
@@ -21,23 +21,19 @@ class FactoredContext(Context):
     neuron_selective = True
 
     @abstractmethod
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         """Return b (B, n, R), which sums to 1 over r, and k (B, source, R), 1 over j.
 
         Arguments as in `target_context`. k is 0 for sources that do not count.
         """
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         channel_share, source_share = self.factors(x, source, source_mask)
         return channel_share.to(values) @ (source_share.mT.to(values) @ values)
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         channel_share, source_share = self.factors(x, source, source_mask)
         return channel_share[:, targets] @ source_share.mT

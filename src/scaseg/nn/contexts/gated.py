@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.balanced import BalancedContext
 from scaseg.nn.contexts.parts import counted, neurons
 from scaseg.ops.checks import check_number
@@ -48,9 +49,7 @@ class GatedContext(BalancedContext):
         nn.init.zeros_(self.gate.weight)
         nn.init.constant_(self.gate.bias, -2.0)  # type: ignore[arg-type]
 
-    def channel_scores(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def channel_scores(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         target_score, source_score = super().channel_scores(x, source, source_mask)
         if self.training and self.score_dropout:
             # without the usual scaling: a score that stays must keep its meaning
@@ -58,9 +57,7 @@ class GatedContext(BalancedContext):
             source_score = source_score * stays
         return target_score, source_score
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         channel_share, source_share = super().factors(x, source, source_mask)
         gate = neurons(self.gate(x)).sigmoid()  # (B, n, 1)
         counts = counted(torch.ones_like(source_share[..., :1]), source_mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import check_whole_number
 
@@ -45,13 +45,11 @@ class GcnetContext(Context):
     def values(self, x: Tensor) -> Tensor:
         return x.flatten(2).transpose(1, 2)  # averaged first: T comes after
 
-    def _share(self, there: Tensor, source_mask: Tensor | None) -> Tensor:
+    def _share(self, there: Tensor, source_mask: Mask) -> Tensor:
         """The share of each source: (B, source, 1)."""
         return softmax_over_sources(neurons(self.score(there)), source_mask)
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         there = x if source is None else source
         share, values = self._share(there, source_mask), self.values(there)
         return share.mT.to(values) @ values
@@ -60,7 +58,7 @@ class GcnetContext(Context):
         return super().combine(x, None if context is None else self.transform(context))
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         share = self._share(x if source is None else source, source_mask)
         return share.mT.expand(-1, len(targets), -1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context, MapFactors
+from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
@@ -64,9 +64,7 @@ class HeadsContext(Context):
         )
         self.predictor.raw_channel_weight = None  # the heads are not added up
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         target_score, source_score = self.predictor(x, source)  # (B, n, H)
         groups = values.unflatten(2, (self.heads, -1)).transpose(1, 2).flatten(0, 1)
@@ -83,7 +81,7 @@ class HeadsContext(Context):
         return context.unflatten(0, (values.shape[0], self.heads)).transpose(1, 2).flatten(2)
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         target_score, source_score = self.predictor(x, source)
         scores = Scores(
@@ -113,5 +111,5 @@ class HeadsContext(Context):
             return MapFactors("additive", target - total, source, target.new_ones(self.heads), name)
         return MapFactors("additive", target, source, reciprocal(total), name)
 
-    def _of_all_heads(self, source_mask: Tensor | None) -> Tensor | None:
+    def _of_all_heads(self, source_mask: Mask) -> Tensor | None:
         return None if source_mask is None else source_mask.repeat_interleave(self.heads, 0)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from scaseg.nn.auxiliary import AuxiliaryClassifier
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import counted, neurons, query_and_key, softmax_over_sources
 from scaseg.ops.checks import check_bool, check_whole_number
@@ -45,9 +46,7 @@ class ObjectContext(FactoredContext):
         self.classifier = AuxiliaryClassifier(in_channels, classes)
         self.query, self.key = query_and_key(in_channels, key_channels)
 
-    def factors(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         there = x if source is None else source
         query, key = neurons(self.query(x)), counted(neurons(self.key(there)), source_mask)
         class_score = neurons(self.classifier(there))  # (B, source, R)

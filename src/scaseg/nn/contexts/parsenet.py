@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.baselines import EvenContext
 from scaseg.ops.exact import uniform_context
 
@@ -36,9 +37,7 @@ class ParsenetContext(EvenContext):
     def values(self, x: Tensor) -> Tensor:
         return x.flatten(2).transpose(1, 2)  # averaged first: W_c comes after
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
         return uniform_context(values, exclude_self=False, source_mask=source_mask)
 

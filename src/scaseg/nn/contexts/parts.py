@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, Mask, Source
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import reciprocal
 
@@ -38,19 +38,19 @@ def neurons(x: Tensor) -> Tensor:
     return x.flatten(2).transpose(1, 2).to(torch.promote_types(x.dtype, torch.float32))
 
 
-def counted(x: Tensor, source_mask: Tensor | None) -> Tensor:
+def counted(x: Tensor, source_mask: Mask) -> Tensor:
     """(B, source, R) with 0 for sources that do not count; not a product: 0 * NaN is NaN."""
     return x if source_mask is None else x.masked_fill(~source_mask.unsqueeze(-1), 0)
 
 
-def counted_map(x: Tensor, source_mask: Tensor | None) -> Tensor:
+def counted_map(x: Tensor, source_mask: Mask) -> Tensor:
     """The same for a map (B, C, H, W): 0 is what a convolution sees beyond the edge of an image."""
     if source_mask is None:
         return x
     return x.masked_fill(~source_mask.view(-1, 1, *x.shape[-2:]), 0)
 
 
-def softmax_over_sources(score: Tensor, source_mask: Tensor | None) -> Tensor:
+def softmax_over_sources(score: Tensor, source_mask: Mask) -> Tensor:
     """Softmax of (B, source, R) over the sources that count; 0 for the others."""
     if source_mask is None:
         return score.softmax(1)
@@ -59,7 +59,7 @@ def softmax_over_sources(score: Tensor, source_mask: Tensor | None) -> Tensor:
     return score.masked_fill(~counts, torch.finfo(score.dtype).min).softmax(1) * counts
 
 
-def real_map(x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+def real_map(x: Tensor, source: Source, source_mask: Mask) -> Tensor:
     """Which neurons of x are real, as far as the mask of the sources tells: (B, H, W), 0 or 1."""
     real = x.new_ones(x.shape[0], *x.shape[-2:], dtype=torch.promote_types(x.dtype, torch.float32))
     if source is None and source_mask is not None:

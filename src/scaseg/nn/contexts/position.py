@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.balanced import BalancedContext
 from scaseg.nn.contexts.parts import places, real_map
 
@@ -28,9 +29,7 @@ class PositionContext(BalancedContext):
         self.place = nn.Linear(4 * WAVES, 2 * key_channels, bias=False)
         nn.init.normal_(self.place.weight, std=0.02)
 
-    def query_and_key(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def query_and_key(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = super().query_and_key(x, source, source_mask)
         of_query, of_key = self.place.weight.to(query.dtype).chunk(2)
         there = waves(real_map(x, source, source_mask))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scaseg.nn.context import Context
+from scaseg.nn.context import Context, Mask, Source
 from scaseg.nn.contexts.parts import (
     convolution,
     hats,
@@ -60,7 +60,7 @@ class PsaContext(Context):
             for _ in range(2)
         )
 
-    def attend(self, x: Tensor, source_mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, source_mask: Mask) -> Tensor:
         """Return the coefficients of all neurons of a map, rows of sum 1: (B, n, n)."""
         real = real_map(x, None, source_mask)
         collected = surroundings(self.collect(x), real, self.grid)
@@ -68,15 +68,13 @@ class PsaContext(Context):
         found = (softmax_over_sources(one.mT, source_mask).mT for one in (collected, distributed))
         return torch.stack(list(found)).mean(0)
 
-    def target_context(
-        self, x: Tensor, source: Tensor | None, source_mask: Tensor | None
-    ) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         values = self.values(x)
         return self.attend(x, source_mask).to(values) @ values
 
     def coefficient_rows(
-        self, x: Tensor, source: Tensor | None, targets: Tensor, source_mask: Tensor | None
+        self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         refuse_source(self, source)
         return self.attend(x, source_mask)[:, targets]

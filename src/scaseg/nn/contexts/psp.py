@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import (
     check_whole_numbers,
@@ -50,7 +51,7 @@ class PspContext(BranchContext):
         self.bins = bins
         self.levels = nn.ModuleList(convolution(in_channels, branch_channels) for _ in bins)
 
-    def branches(self, x: Tensor, source: Tensor | None, source_mask: Tensor | None) -> Tensor:
+    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         there = x if source is None else source
         counts = real_map(there, None, source_mask)
         extent = real_map(x, source, source_mask)
