@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path, PurePath
 
@@ -21,7 +22,7 @@ from scaseg.inference.pipeline import Settings
 from scaseg.inference.sources import InputFile
 from tests.clusters import add_node, remove_node
 from tests.inference.models import picture
-from tests.inference.test_sources import labels_of, parquet_rows
+from tests.inference.test_sources import labels_of, parquet_rows, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,13 @@ def wait_until(true, running, seconds=120):
 
 @pytest.mark.filterwarnings("ignore")  # of Ray about itself
 def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
-    cluster, model, tmp_path, capsys
+    cluster, model, serve, tmp_path, capsys
 ):
-    """Byte by byte what one machine writes; then, with one node left, into Parquet files."""
+    """Byte by byte what one machine writes; then, with one node left, other sources and forms."""
     made, nodes = cluster
     photos, out = tmp_path / "photos", tmp_path / "out"
     photos.mkdir()
+    address, _ = serve(photos)
     for index in range(160):
         Image.fromarray(picture(120, 160 + index % 7, seed=index)).save(photos / f"{index:03}.jpg")
     for index in (30, 90, 150):
@@ -71,9 +73,9 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
 
     command = [sys.executable, "-m", "scaseg.cli", "predict"]
 
-    def start(*more):
+    def start(*images_and_more):
         return subprocess.Popen(
-            [*command, str(photos), *options, "--engine", "ray", *more],
+            [*command, *options, "--engine", "ray", *map(str, images_and_more)],
             env={**os.environ, "RAY_ADDRESS": made.address, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -84,7 +86,7 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
         return len(labels_of(out))
 
     raylets = [next(iter(node.all_processes["raylet"])).process.pid for node in nodes]
-    running = start("--out", str(out))
+    running = start(photos, "--out", out)
     wait_until(lambda: done() >= 10 and any(map(workers, raylets)), running)
     victim = next(pid for raylet in raylets for pid in workers(raylet))
     os.kill(victim, signal.SIGKILL)
@@ -109,10 +111,24 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
     for number in (0, 2, 3):
         (tmp_path / "table" / f"part-{number:06}.parquet").unlink()
     before = len(parquet_rows(tmp_path / "table"))
-    said, errors = start(*packed, "--skip-existing").communicate(timeout=200)
+    said, errors = start(photos, *packed, "--skip-existing").communicate(timeout=200)
     assert f"{157 - before} images segmented" in said, errors
     assert f"{before} existed already" in said
     assert parquet_rows(tmp_path / "table") == labels_of(out)
+
+    # from a web server, and out of a table of bytes, into tar files
+    names = sorted(labels_of(out))[:16]
+    (tmp_path / "list.txt").write_text("\n".join(f"{address}/{name}.jpg" for name in names[:8]))
+    write_parquet(tmp_path / "t.parquet", [photos / f"{name}.jpg" for name in names[8:]])
+    sources = (tmp_path / "list.txt", tmp_path / "t.parquet", "--out", tmp_path / "tars")
+    ended = start(*sources, "--format", "webdataset", "--per-part", 5).communicate(timeout=200)
+    assert "16 images segmented" in ended[0], ended[1]
+    maps = []
+    for path in sorted((tmp_path / "tars").glob("*.tar")):
+        with tarfile.open(path) as tar:
+            maps += [tar.extractfile(one).read() for one in tar if one.name.endswith(".png")]
+    assert maps == [labels_of(out)[name] for name in names]
+
     counts = f"worker killed at {at_first}, node at {at_second} of 160 images"
     with capsys.disabled():
         print(f"\n{counts}: 157 results, 3 bad, 0 lost, 0 doubled; as one machine writes them")

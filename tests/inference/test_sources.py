@@ -100,6 +100,22 @@ def test_an_object_store(many, model, tmp_path, capsys):
     assert "cannot be reached" in said
 
 
+def test_a_web_server(many, serve, model, tmp_path, capsys):
+    """One request for each photograph; an empty one is a bad image, not a fault of the network."""
+    address, requests = serve(many)
+    predict(many / "b", model=model, out=tmp_path / "out")
+    (many / "b" / "empty.jpg").touch()
+    lines = [f"{address}/b/{path.name}" for path in sorted((many / "b").iterdir())]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    predict(tmp_path / "list.txt", "--skip-bad", model=model, out=tmp_path / "list")
+    found = labels_of(tmp_path / "list")
+    expected = labels_of(tmp_path / "out")
+    assert {name.rpartition("/")[2]: value for name, value in found.items()} == expected
+    assert "empty.jpg: " in capsys.readouterr().err
+    full = [one for one in requests if "empty" not in one]
+    assert sorted(full) == sorted(f"GET /b/{name}.jpg" for name in expected)
+
+
 def test_a_network_that_is_down_is_no_bad_image(many, model, tmp_path, monkeypatch):
     """With --skip-bad too the run ends: what could be read later must not count as bad."""
 

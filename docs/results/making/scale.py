@@ -164,7 +164,7 @@ def _assumptions(page: Page) -> str:
 @maker("scale-measured")
 def _measured(page: Page) -> str:
     folder, rows = page.root / "docs" / "timings", []
-    for name in ("scale_cpu.csv", "scale_gpu.csv"):
+    for name in ("scale_cpu.csv", "scale_network.csv", "scale_gpu.csv"):
         for row in read_rows(folder / name):
             rows.append([row["what"], f"{row['value']} {row['unit']}", row["machine"]])
     step = next(row for row in read_rows(folder / "h200_step_16.csv") if row["contender"] == "sca")

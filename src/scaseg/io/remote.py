@@ -59,14 +59,29 @@ def parquet_rows(url: str) -> int:
 def read_object(url: str, most: int) -> bytes:
     """Return a file of `most` bytes; WorkError where the network fails, not the file."""
 
-    def read() -> bytes:
+    def read(**known: int) -> bytes:
         fs, path = _open(url)
-        with fs.open(path, "rb") as file:
+        with fs.open(path, "rb", **known) as file:
             found: bytes = file.read(most + 1)
         return found
 
+    def read_at_once() -> bytes:
+        """Read in one request, not two, of which the first asks for the size: each takes 30 ms."""
+        fs, path = _open(url)
+        try:
+            if url.startswith(("http://", "https://")):
+                return read(size=most + 1)
+            if url.startswith("s3://"):
+                part: bytes = fs.cat_file(path, start=0, end=most + 1)
+                return part
+        except FileNotFoundError:
+            raise
+        except OSError:  # an empty file has no part that could be asked for
+            pass
+        return read()
+
     try:
-        data = _retried(url, read, (UserError, FileNotFoundError))
+        data = _retried(url, read_at_once, (UserError, FileNotFoundError))
     except FileNotFoundError as error:
         raise UserError(url, "no such file", "check the address") from error
     if len(data) > most:
