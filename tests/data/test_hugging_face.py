@@ -203,3 +203,24 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     assert recognize(tmp_path)[0].name == "hf"  # by the names of its files
     with pytest.raises(ValueError, match=r"train.parquet: needs pyarrow; .*'scaseg\[data\]'"):
         HuggingFace(tmp_path)
+
+
+def test_one_dataset_alone_that_was_saved():
+    data = HuggingFace(MADE / "saved" / "train")
+    assert (HuggingFace.splits(data.root), data.names) == ((), ["000000", "000001"])
+    assert data[0].labels.tolist() == SCENE
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "said"),
+    [
+        ('{"a": "car"}', {}, "id2label.json: not every key is a number; give ids and names"),
+        (json.dumps({str(id_): f"c{id_}" for id_ in range(256)}), {}, "256 classes; 255 are the"),
+        ("{}", {"bands": 4}, "data.bands: photographs in other files are read as RGB; convert it"),
+    ],
+)
+def test_names_and_bands_that_are_refused(names, options, said, tmp_path):
+    root = shutil.copytree(MADE / "hub", tmp_path / "hub")
+    (root / "id2label.json").write_text(names)
+    with pytest.raises(ValueError, match=said):
+        HuggingFace(root, **options)[0]
