@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import scaseg
+from scaseg.io.table import read_rows
+from tests.scenes import write_scenes
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,13 +30,31 @@ def test_a_loop_of_ones_own(script, said, tmp_path):
     assert scaseg.load_model(tmp_path / "made").classes == ("red", "green", "blue")
 
 
+@pytest.mark.filterwarnings("ignore")  # of Ray about itself
+def test_a_worker_of_ray_train(tmp_path):
+    """Alone, as Ray Train would start it; with two, and one killed, it was tried by hand."""
+    pytest.importorskip("ray.train", reason="Ray is not installed: pip install 'scaseg[ray]'")
+    script = load("ray_train")
+    scenes = write_scenes(tmp_path / "scenes", 14, size=(24, 24))
+    keys = {"data.root": str(scenes), "training.epochs": "1", "machine.device": "cpu"}
+    keys |= {"model.backbone": "tiny", "model.backbone_weights": "null", "machine.workers": "0"}
+    script.work({"recipe": "own_folder", "out": str(tmp_path / "run"), "keys": keys})
+    assert len(read_rows(tmp_path / "run" / "metrics.csv")) == 1
+    script.work({"recipe": "own_folder", "out": str(tmp_path / "run"), "keys": keys})  # no more
+
+
+def load(name):
+    path = ROOT / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
 @pytest.mark.parametrize("name", ["own", "smp", "torchvision", "segformer", "mmseg"])
 @pytest.mark.filterwarnings("ignore")  # of other libraries
 def test_inside_other_networks(name):
-    path = ROOT / "examples" / "other_networks.py"
-    spec = importlib.util.spec_from_file_location("other_networks", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load("other_networks")
     torch.manual_seed(0)
     try:
         network = getattr(script, name)()
