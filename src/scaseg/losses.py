@@ -61,8 +61,7 @@ def dice(
     p = scores.float().softmax(1) * labelled.unsqueeze(1)
     both, size = (p * truth).sum((0, 2, 3)), (p + truth).sum((0, 2, 3))
     present = truth.sum((0, 2, 3)) > 0
-    share = present.float() if weights is None else present * weights
-    missing = (share * (1 - 2 * both / size.clamp(min=1e-6))).sum() / share.sum().clamp(min=1e-6)
+    missing = _mean_of_present(1 - 2 * both / size.clamp(min=1e-6), present, weights)
     smooth = cross_entropy(scores, labels, weights)
     return (1 - cross_entropy_share) * missing + cross_entropy_share * smooth
 
@@ -116,9 +115,8 @@ def lovasz(
     # 1 - IoU of a class where the first so many pixels are wrong, and what each of them adds
     missed = 1 - (count - truth.cumsum(1)) / (count + (1 - truth).cumsum(1))
     added = missed.diff(dim=1, prepend=missed.new_zeros(classes, 1))
-    present = (count > 0).float().squeeze(1)
-    share = present if weights is None else present * weights
-    missing = (share * (error.clamp(min=0) * added).sum(1)).sum() / share.sum().clamp(min=1e-6)
+    costs = (error.clamp(min=0) * added).sum(1)
+    missing = _mean_of_present(costs, (count > 0).squeeze(1), weights)
     smooth = cross_entropy(scores, labels, weights)
     return (1 - cross_entropy_share) * missing + cross_entropy_share * smooth
 
@@ -138,6 +136,12 @@ AVERAGED = ("cross_entropy", "focal")  # means over pixels: parts of a batch add
 def _pixel_costs(scores: Tensor, labels: Tensor) -> Tensor:
     """-log p(true class) of each pixel (B, H, W); 0 where unlabelled."""
     return F.cross_entropy(scores.float(), labels, ignore_index=IGNORE, reduction="none")
+
+
+def _mean_of_present(costs: Tensor, present: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of the costs (classes,) of the classes that occur, weighted."""
+    share = present.float() if weights is None else present * weights
+    return (share * costs).sum() / share.sum().clamp(min=1e-6)
 
 
 def _pixel_weights(labels: Tensor, weights: Tensor) -> Tensor:
