@@ -21,8 +21,7 @@ from scaseg.data.datasets.color_table import (
     read_table,
 )
 from scaseg.data.datasets.suffix import SuffixDataset, are_colored
-from scaseg.data.decode.image import read_colors
-from scaseg.data.folders.pairs import JPEG
+from scaseg.data.decode.image import JPEG, read_colors
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 

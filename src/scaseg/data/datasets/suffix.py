@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_mode
+from scaseg.data.decode.image import IMAGE_SUFFIXES, JPEG, image_mode
 from scaseg.data.folders.endings import (
     LABEL_SUFFIXES,
     LABEL_WORD,
@@ -22,7 +22,6 @@ from scaseg.data.folders.endings import (
 from scaseg.data.folders.layout import Place, find_layout, in_order, split_of, subfolders
 from scaseg.data.folders.lists import find_lists
 from scaseg.data.folders.pairs import (
-    JPEG,
     Listing,
     find_each,
     find_files,

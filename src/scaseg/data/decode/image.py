@@ -28,6 +28,7 @@ from scaseg.data.decode.files import ORIENTATION, UPRIGHT, Embedded
 from scaseg.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+JPEG = (".jpg", ".jpeg")  # whose values are blurred: no label maps
 MAX_RLE_WIDTH = 1 << 16  # of a run-length coded BMP: Pillow allocates 255 rows at one escape
 BAND = 1 << 20  # pixels that are converted at a time
 TRANSPOSE = {

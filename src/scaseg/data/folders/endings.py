@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scaseg.data.decode.image import IMAGE_SUFFIXES
-from scaseg.data.folders.pairs import JPEG
+from scaseg.data.decode.image import IMAGE_SUFFIXES, JPEG
 
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".npy")
 MOST_FILES = 20_000  # whose names are compared to find endings

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from scaseg.data.decode.bands import BAND_SUFFIXES
+from scaseg.data.decode.image import JPEG
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines
-
-JPEG = (".jpg", ".jpeg")  # for label maps never
 
 
 class FilePair(NamedTuple):
