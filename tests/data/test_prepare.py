@@ -199,17 +199,16 @@ def test_what_changed_in_the_source_is_written_again(tmp_path):
     for name in "ab":
         replicas.photograph(source / "images" / f"{name}.jpg")
         replicas.png(source / "labels" / f"{name}.png", [[0, 1, 255]] * 2)
-    replicas.text(source / "train.txt", "a\n")
-    replicas.text(source / "val.txt", "b\n")
+    replicas.text(source / "train.txt", "a\nb\n")
     prepare(FolderDataset, source, ours)
+    replicas.text(ours / "val.txt", "b\n")  # a user's own
     assert prepare(FolderDataset, source, ours)[1:3] == (0, 2)
     replicas.png(source / "labels" / "a.png", [[1, 1, 255]] * 2)  # corrected
     later = (ours / "labels" / "a.png").stat().st_mtime_ns + 1
     os.utime(source / "labels" / "a.png", ns=(later, later))
-    (source / "val.txt").unlink()
-    assert prepare(FolderDataset, source, ours)[:3] == ({"train": 1}, 1, 0)
+    assert prepare(FolderDataset, source, ours)[:3] == ({"train": 2}, 1, 1)
     assert FolderDataset(ours, "train")[0].labels[0, 0] == 1
-    assert FolderDataset.splits(ours) == ("train",)
+    assert FolderDataset(ours, "val").names == ["b"]  # not ours to remove
 
 
 def test_two_at_once_do_not_take_each_others_files(tmp_path, source):

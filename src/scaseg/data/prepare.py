@@ -144,9 +144,6 @@ def write_folder(
     skipped = len(tasks) - len(missing)
     empty = [split for split, data in parts.items() if not len(data)]
     problems += [UserError(source, f"{split} has no pair") for split in empty]
-    for name in OURS[3:]:
-        if name.removesuffix(".txt") not in parts:  # a split that the source had before
-            (destination / name).unlink(missing_ok=True)
     lists: dict[str, Sequence[str]]
     lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
     if classes is not None:
