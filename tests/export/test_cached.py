@@ -2,14 +2,18 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from scaseg.cli import main
+from scaseg.export.trace import quiet
 from scaseg.inference import pipeline
+from scaseg.ops.chebyshev import cardinal_basis, chebyshev_nodes
 from tests.export.models import small_model
 from tests.inference.models import picture
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def test_predicting_by_onnx_runtime(tmp_path, monkeypatch, capsys):
@@ -38,6 +42,22 @@ def test_predicting_by_onnx_runtime(tmp_path, monkeypatch, capsys):
         )
         assert len(np.unique(expected)) > 1
         np.testing.assert_array_equal(found, expected)
+
+
+def test_scores_on_a_node_are_finite():
+    class Basis(nn.Module):
+        def forward(self, x):
+            return cardinal_basis(x, 8)
+
+    nodes = chebyshev_nodes(8, torch.empty(1))
+    with torch.no_grad(), quiet():
+        program = torch.export.export(Basis().eval(), (nodes,))
+        exported = torch.onnx.export(program, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString())
+    (name,) = (one.name for one in session.get_inputs())
+    # ONNX Runtime's cosine may differ in the last digit: then they are near the nodes
+    (found,) = session.run(None, {name: nodes.numpy()})
+    np.testing.assert_allclose(found, np.eye(8), atol=1e-4)
 
 
 @pytest.mark.parametrize(

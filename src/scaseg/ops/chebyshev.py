@@ -78,8 +78,9 @@ class CardinalBasis(Function):
         weight = torch.sin((k + 0.5) * (math.pi / nodes)) * (1 - 2 * (k % 2))
         # beyond the range lie only scores that break a promise: they count as being at its end
         distance = x.clamp(-1, 1).unsqueeze(-1) - chebyshev_nodes(nodes, x)
-        # on a node (elsewhere so little is rounded off): that term swamps all others, as it should
-        terms = weight / distance.add_(torch.finfo(x.dtype).tiny ** 0.5)
+        # on a node: that term swamps all others, as it should; so little is not added everywhere,
+        # where it is rounded off, because the ONNX exporter leaves such additions out
+        terms = weight / distance.masked_fill_(distance == 0, torch.finfo(x.dtype).tiny ** 0.5)
         return terms.div_(terms.sum(-1, keepdim=True))
 
     @staticmethod
