@@ -115,8 +115,8 @@ def test_groups_of_rows_are_read_once_and_not_all_are_held(tmp_path, monkeypatch
     assert sum(sample.labels.sum() for sample in data) == 20 * np.sum(SCENE)
     assert Counted.reads == 20  # 10 groups, 2 columns
     # photographs and labels of all files together: a shuffled dataset opens many
-    monkeypatch.setattr(table, "MOST_HELD", 3 * opened._column(0, "image").nbytes)
-    for name in "bcd":
+    monkeypatch.setattr(table, "MOST_HELD", 5 * opened._column(0, "image").nbytes)
+    for name in "bcdefghi":
         shutil.copy(tmp_path / "a.parquet", tmp_path / f"{name}.parquet")
         assert table.open_table(tmp_path / f"{name}.parquet").value(0, "image")
     assert sum(one.nbytes for one in table._held.values()) <= table.MOST_HELD

@@ -16,8 +16,9 @@ from scaseg.errors import UserError
 from scaseg.io.paths import cached_by_file
 
 MOST_BYTES = 1 << 32  # of a group of rows, unpacked; photographs are written by 100
-# of all files together: a shuffled dataset has many open, and asks each for another group
+# bytes held of all files together: a shuffled dataset asks many files, each for another group
 MOST_HELD = 1 << 30
+HELD = 4  # always: photographs and label maps, those of two readers
 _REMEDY = "fetch it again"
 
 
@@ -79,8 +80,8 @@ class Table:
         found.validate(full=True)  # wrong offsets of a damaged file would end the process
         with _holding:
             _held[key] = found
-            while len(_held) > 2 and sum(one.nbytes for one in _held.values()) > MOST_HELD:
-                _held.popitem(last=False)  # never an image and its labels: the last two
+            while len(_held) > HELD and sum(one.nbytes for one in _held.values()) > MOST_HELD:
+                _held.popitem(last=False)
         return found
 
 
