@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import sys
 import types
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import scaseg
 from scaseg.errors import UserError
@@ -225,6 +227,19 @@ def test_weights_and_normalization_are_the_repositorys(repository):
             model.backbone.pyramid(images), theirs(images).feature_maps, strict=True
         ):
             torch.testing.assert_close(ours, own)
+
+
+@pytest.mark.parametrize("lost", ["convolution.weight", "normalization.running_mean"])
+def test_weights_that_lack_some(lost, repository, tmp_path):
+    shutil.copytree(repository, tmp_path / "part")
+    path = tmp_path / "part" / "model.safetensors"
+    state = load_file(path)
+    key = next(key for key in sorted(state) if ".stages.1." in key and key.endswith(lost))
+    save_file({name: one for name, one in state.items() if name != key}, path, {"format": "pt"})
+    with pytest.raises(UserError, match=rf"has no {re.escape(key.removeprefix('resnet.'))}"):
+        scaseg.create_model(
+            f"hf:{tmp_path / 'part'}", "none", "light", classes=2, backbone_weights="pretrained"
+        )
 
 
 def test_other_bands_than_three(repository):

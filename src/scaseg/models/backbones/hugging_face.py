@@ -113,11 +113,13 @@ class HuggingFaceBackbone(ForeignBackbone):
             if bars:
                 logging.enable_progress_bar()
         state = network.state_dict()
-        # norms of stages that the classifier did not have start as they are
-        missing = {key for key in report["missing_keys"] if "norm" not in key}
-        if missing:
-            problem = f"its {WEIGHTS} has no {sorted(missing)[0]}"
-            raise UserError(name, problem, "give another repository")
+        # norms behind stages, which a classifier has not, start as they are; not those within
+        loaded = state.keys() - report["missing_keys"]
+        for key in sorted(report["missing_keys"]):
+            within = f"{key.rsplit('.', 2)[0]}."
+            is_within = "norm" not in key or any(one.startswith(within) for one in loaded)
+            if is_within and not key.endswith("num_batches_tracked"):
+                raise UserError(name, f"its {WEIGHTS} has no {key}", "give another repository")
         return {f"network.{key}": tensor for key, tensor in state.items()}
 
 
