@@ -15,7 +15,7 @@ from PIL import Image
 
 import scaseg
 from scaseg.cli import main
-from scaseg.errors import UserError
+from scaseg.errors import UserError, WorkError
 from scaseg.inference import ray_engine
 from scaseg.inference.outputs import RECORD, Provenance
 from scaseg.inference.pipeline import Settings
@@ -186,5 +186,20 @@ def test_without_ray(model, tmp_path, monkeypatch):
     Image.fromarray(picture(20, 20)).save(tmp_path / "good.jpg")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"--engine: ray; install it: pip install 'scaseg\[ray\]'"):
+        scaseg.predict_folder(model, tmp_path / "good.jpg", tmp_path / "out", engine="ray")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray about itself
+def test_a_cluster_that_is_not_there(model, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'scaseg[ray]'")
+
+    def refuse(**_):
+        raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379\nand pages more")
+
+    Image.fromarray(picture(20, 20)).save(tmp_path / "good.jpg")
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(WorkError, match=r"10\.0\.0\.1:6379; check RAY_ADDRESS, and RAY_AUTH_MODE"):
         scaseg.predict_folder(model, tmp_path / "good.jpg", tmp_path / "out", engine="ray")
     assert not (tmp_path / "out").exists()

@@ -29,7 +29,10 @@ def connected() -> Iterator[Any]:
         if not was_there:
             ray.init(log_to_driver=False, logging_level=logging.ERROR)
         yield ray
-    except (ray.exceptions.RayError, ConnectionError) as error:
+    except ConnectionError as error:
+        remedy = "check RAY_ADDRESS, and RAY_AUTH_MODE=token where the cluster asks for a token"
+        raise WorkError("--engine ray", first_line(error), remedy) from error
+    except ray.exceptions.RayError as error:
         raise WorkError("--engine ray", first_line(error)) from error
     finally:
         if not was_there:
