@@ -1,9 +1,10 @@
-"""The tap-by-tap weight gradient is conv2d's."""
+"""Convolutions as matrix products are conv2d: results and gradients."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from scaseg.ops import convolution
 from scaseg.ops.convolution import TapConvolution, weight_gradient
 from tests.ops.cases import relative_error
 
@@ -71,3 +72,41 @@ def test_only_what_is_asked_for():
     (grad,) = torch.autograd.grad(found.sum(), [weight])
     expected = F.conv2d(x.detach(), weight, **options)
     assert relative_error(grad, torch.autograd.grad(expected.sum(), [weight])[0]) < 1e-13
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_conv2d(shape, monkeypatch):
+    """Result and gradient of the input, image by image and all at once."""
+    (x, weight, bias), options = tensors(shape)
+    expected = F.conv2d(x, weight, bias, **options)
+    grad = torch.randn_like(expected)
+    (of_x,) = torch.autograd.grad(expected, x, grad)
+    for at_once in (1, convolution.AT_ONCE):
+        monkeypatch.setattr(convolution, "AT_ONCE", at_once)
+        with torch.no_grad():
+            found = convolution.convolve(x, weight, bias, *options.values())
+            back = convolution.input_gradient(grad, x, weight, *options.values())
+        assert relative_error(found, expected.detach()) < 1e-13
+        assert relative_error(back, of_x) < 1e-6  # added up in float32
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_kernels_lay_out_what_taps_see(shape):
+    """By Triton's interpreter; on a GPU tests/gpu compares whole convolutions."""
+    pytest.importorskip("triton")
+    columns = pytest.importorskip("scaseg.ops.kernels.columns")
+    (size, _, kernel, padding, dilation) = SHAPES[shape]
+    maps = torch.randn(size).permute(0, 2, 3, 1).contiguous()
+    out = convolution._size(torch.empty(size), torch.empty(1, 1, *kernel), padding, dilation)
+    for lines in (slice(None), slice(kernel[0] - 1, None)):
+        expected = convolution._columns(maps, out, kernel, padding, dilation, lines)
+        first = range(kernel[0])[lines][0] * kernel[1]
+        taps = expected.shape[1] // maps.shape[3]
+        window = columns.Window(kernel, padding, dilation, first, taps)
+        assert torch.equal(columns.gather(maps, out, window), expected)
+    window = columns.Window(kernel, padding, dilation, 0, kernel[0] * kernel[1])
+    seen = torch.randn(len(expected), window.taps * maps.shape[3])
+    back = torch.full_like(maps, torch.nan)
+    columns.add_up(seen, back, out, window)
+    expected = convolution._folded(seen, maps.shape, out, kernel, padding, dilation)
+    torch.testing.assert_close(back, expected)

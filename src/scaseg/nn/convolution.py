@@ -9,12 +9,12 @@ from scaseg.ops.convolution import TapConvolution
 
 
 class WideConv2d(nn.Conv2d):
-    """nn.Conv2d of stride 1 and one group; on CUDA its weight gradient avoids cuDNN's.
+    """nn.Conv2d of stride 1 and one group; on CUDA it trains by matrix products, not by cuDNN.
 
-    Weights, results and what is saved are nn.Conv2d's. Without a search for algorithms
-    (torch.backends.cudnn.benchmark) cuDNN takes 69 ms where matrix products take 4 (7 x 7, 512 to
-    4096 channels, 3 maps of 56 x 56; docs/speed.md); a search finds one of 3 ms, and kernels of
-    3 x 3 need none.
+    Weights, results and what is saved are nn.Conv2d's. In low precision products are faster in
+    both passes (7 x 7, 512 to 4096 channels: docs/speed.md). In float32 only the gradient of the
+    weight is one, and only where cuDNN may not search (torch.backends.cudnn.benchmark): then it
+    takes 69 ms instead of 4. Kernels of 3 x 3 need none of it.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -22,11 +22,12 @@ class WideConv2d(nn.Conv2d):
         trains = self.weight.requires_grad and torch.is_grad_enabled()
         if height * width < 25 or not trains or not x.is_cuda or torch.compiler.is_compiling():
             return super().forward(x)
-        if torch.backends.cudnn.benchmark:
+        low = torch.is_autocast_enabled("cuda")
+        dtype = torch.get_autocast_dtype("cuda") if low else x.dtype
+        if torch.backends.cudnn.benchmark and dtype == torch.float32:
             return super().forward(x)
         weight, bias = self.weight, self.bias
-        if torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
+        if low:
             x, weight = x.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
         padding, dilation = self.padding, self.dilation
