@@ -23,7 +23,7 @@ def test_operator(activation, dtype):
         check_operator("cuda", activation, n, dtype, features=19)
     many = {"batch": 2, "channels": 1 if activation == "relu" else 3, "features": 130}
     check_operator("cuda", activation, 997, dtype, masked=True, **many)
-    check_operator("cuda", activation, 67, dtype, targets=5, masked=True)
+    check_operator("cuda", activation, 67, dtype, targets=5, features=19, masked=True)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -23,7 +23,7 @@ from torch.autograd import Function
 
 from scaseg.ops.kernels.launch import Piece
 from scaseg.ops.kernels.operator import passes_of
-from scaseg.ops.kernels.plan import Plan, Problem, kept_by, plan_of, prepare
+from scaseg.ops.kernels.plan import Problem, kept_by, plan_of, prepare
 from scaseg.ops.kernels.scores import LayerSums, lower, score, scores_of
 from scaseg.ops.kernels.smooth import new_buffer
 from scaseg.ops.kernels.support import CODES, check_differentiated_once
@@ -71,18 +71,6 @@ def _layout_of(weights: Sequence[Tensor]) -> Layout:
     return _layout(tuple((one.shape[0], one.shape[1]) for one in weights))
 
 
-def _plan(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    w: Tensor | None,
-    mask: Tensor | None,
-    activation: int,
-    bound: float,
-    slopes: bool,
-) -> Plan:
-    return plan_of(_problem(x, weights, w, mask, activation, bound, slopes))
-
-
 def _problem(
     x: Tensor,
     weights: Sequence[Tensor],
@@ -117,7 +105,7 @@ def forward(
     batch, count, channels = x.shape
     rows = x.view(batch * count, channels)
     layout = _layout_of(weights[:-1])
-    plan = _plan(x, weights, w, mask, activation, bound, slopes)
+    plan = plan_of(_problem(x, weights, w, mask, activation, bound, slopes))
     flat = lower((*weights[:-1], *biases[:-1]), x.dtype)
     features = _features(rows, flat, layout, keep=slopes and len(rows) <= WHOLE)
     identity, context = layout.matrices[:2]
@@ -165,7 +153,7 @@ def backward(
     values, scores, kept, flat, features = saved
     batch, count, channels = x.shape
     layout = _layout_of(weights[:-1])
-    plan = _plan(x, weights, w, mask, activation, bound, True)
+    plan = plan_of(_problem(x, weights, w, mask, activation, bound, True))
     pairs = plan.problem.channels
     layers = layout.matrices[2:]
     width, depth, hidden = layout.matrices[0].out, len(layers), layers[0].out
