@@ -1,4 +1,4 @@
-"""The interpolated context by Triton kernels: bounded sigmoid and softplus, and exp.
+"""The interpolated context by Triton kernels: bounded sigmoid and softplus, exp; and the identity.
 
 The same mathematics as ops/smooth.py, with fixed nodes: in one pass over the sources to the
 nodes, in one over the targets; the backward pass takes three. Nothing depends on data, so nothing
