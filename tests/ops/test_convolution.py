@@ -90,6 +90,22 @@ def test_products_are_conv2d(shape, monkeypatch):
         assert relative_error(back, of_x) < 1e-6  # added up in float32
 
 
+def test_a_result_of_products_may_be_changed_in_place(monkeypatch):
+    """As a ReLU after it does: no view may leave a step of autograd."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(convolution, "as_products", lambda x: True)
+    leaves, options = tensors("no padding", torch.float32)
+    found = TapConvolution.apply(*leaves, *options.values()).relu_()
+    expected = F.conv2d(*leaves, **options).relu()
+    grad = torch.randn_like(expected)
+    for one, other in zip(
+        [found, *torch.autograd.grad(found, leaves, grad)],
+        [expected, *torch.autograd.grad(expected, leaves, grad)],
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_kernels_lay_out_what_taps_see(shape):
     """By Triton's interpreter; on a GPU tests/gpu compares whole convolutions."""

@@ -34,15 +34,18 @@ def convolve(
     """F.conv2d of stride 1 and one group, as products."""
     maps, matrix = _channels_last(x), _matrix(weight)
     kernel, size = _kernel(weight), _size(x, weight, padding, dilation)
-    found = x.new_empty((len(x), *size, len(weight)))
+    shape = len(x), len(weight), *size
+    # not a view of what is computed: what follows may change the result in place
+    found = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    rows = found.permute(0, 2, 3, 1)
     for some in _images(len(x), size[0] * size[1] * matrix.shape[1]):
         columns = _columns(maps[some], size, kernel, padding, dilation)
-        out = found[some].view(-1, len(weight))
+        out = rows[some].flatten(0, 2)
         if bias is None:
             torch.mm(columns, matrix.T, out=out)
         else:
             torch.addmm(bias, columns, matrix.T, out=out)
-    return found.permute(0, 3, 1, 2)
+    return found
 
 
 def input_gradient(

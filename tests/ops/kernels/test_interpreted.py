@@ -140,6 +140,15 @@ def test_blocks(name):
     check_block("cpu", name, masked=name in ("sca, softplus", "sca, relu"))
 
 
+def test_a_result_may_be_changed_in_place():
+    """As the ReLU after the paper's block does: no view may leave a step of autograd."""
+    x = torch.randn(1, 6, 3, 4, requires_grad=True)
+    block = make("sca", backend="triton")
+    (found,) = torch.autograd.grad(block(x).relu_().sum(), x)
+    (expected,) = torch.autograd.grad(block(x).relu().sum(), x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_deeper_block():
     check_block("cpu", "sca", layers=1, hidden=20, out_channels=5)
 

@@ -312,18 +312,8 @@ def _(grad, x, weights, w, mask, saved, activation, bound):  # type: ignore[no-u
     return [x.new_empty(x.shape), *(x.new_empty(one, dtype=torch.float32) for one in shapes)]
 
 
-def _rows(x: Tensor) -> Tensor:
-    """(B, C, H, W) -> (B, n, C), contiguous; no copy of a channels_last map."""
-    return x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1]).contiguous()
-
-
-def _map(rows: Tensor, shape: Sequence[int]) -> Tensor:
-    """(B, n, M) -> (B, M, H, W), channels last, H and W those of `shape`."""
-    return rows.view(shape[0], shape[2], shape[3], -1).permute(0, 3, 1, 2)
-
-
 class KernelBlock(Function):
-    """`forward` of a map (B, C, H, W) with its gradients, once differentiable."""
+    """`forward` with its gradients, once differentiable."""
 
     @staticmethod
     def forward(
@@ -340,14 +330,13 @@ class KernelBlock(Function):
         slopes = any(ctx.needs_input_grad)
         # a registered operation is closed to the compiler, but costs a small call time
         compute = torch.ops.scaseg.block if torch.compiler.is_compiling() else forward
-        rows = _rows(x)
-        out, *saved = compute(rows, weights, biases, w, mask, activation, bound, slopes)
+        out, *saved = compute(x, weights, biases, w, mask, activation, bound, slopes)
         if slopes:
-            ctx.save_for_backward(rows, w, mask, *weights, *saved)
+            ctx.save_for_backward(x, w, mask, *weights, *saved)
             ctx.options = activation, bound
             ctx.depth = depth
             ctx.shapes = [one.shape for one in parameters]
-        return _map(out, x.shape)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -356,11 +345,12 @@ class KernelBlock(Function):
         weights, saved = saved[: ctx.depth + 3], saved[ctx.depth + 3 :]
         compiling = torch.compiler.is_compiling()
         compute = torch.ops.scaseg.block_backward if compiling else backward
-        rows = _rows(grad)
-        of_x, *of_parameters, of_w = compute(rows, x, weights, w, mask, saved, *ctx.options)
+        of_x, *of_parameters, of_w = compute(
+            grad.contiguous(), x, weights, w, mask, saved, *ctx.options
+        )
         shaped = zip(of_parameters, ctx.shapes, strict=True)
         return (
-            _map(of_x, grad.shape),
+            of_x,
             None if w is None else of_w,
             None,
             None,
@@ -384,6 +374,8 @@ def kernel_block(
     kind = x.device.type
     if torch.is_autocast_enabled(kind):
         x = x.to(torch.get_autocast_dtype(kind))
+    height, width = x.shape[-2:]
+    rows = x.flatten(2).transpose(1, 2).contiguous()  # free for channels_last maps
     *matrices, score_weight = weights
     *vectors, score_bias = biases
     w = None if channel_weight is None else channel_weight.float()
@@ -395,5 +387,8 @@ def kernel_block(
         prepare(code, bound, kind, x.device.index)
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         depth = len(vectors)
-        return KernelBlock.apply(x, w, mask, code, bound, depth, *every[0], *every[1])
-    return _map(forward(_rows(x), *every, w, mask, code, bound, slopes=False)[0], x.shape)
+        out = KernelBlock.apply(rows, w, mask, code, bound, depth, *every[0], *every[1])
+    else:
+        out = forward(rows, *every, w, mask, code, bound, slopes=False)[0]
+    # views outside of the step of autograd: what follows may change the result in place
+    return out.transpose(1, 2).unflatten(2, (height, width))
