@@ -157,6 +157,11 @@ class TestYolo(AnnotatedTests):
         with pytest.raises(ValueError, match=r"data.yaml: train: 'images/train' is not there"):
             self.dataset(root, "train")
 
+    def test_a_line_is_named_by_its_number_in_the_file(self, root):
+        annotations.text(root / "labels" / "train" / "a.txt", "\n\n0 a b\n")
+        with pytest.raises(ValueError, match=r"a.txt: line 3: '0 a b'; give numbers alone"):
+            self.dataset(root, "train")[0]
+
     @pytest.mark.parametrize("split", [None, "train", "val"])
     def test_without_any_text_file_it_is_another_format(self, root, split):
         """Nothing would be labelled; a folder of label maps has classes.txt and images/ too."""

@@ -208,6 +208,8 @@ def test_without_a_table(tmp_path):
         ("Void 0 0 0\n", "names no class"),
         ("\n".join(f"c{n}x 0 {n // 256} {n % 256}" for n in range(300)), "names 300 classes; 255"),
         ("name,r,g,b\n,1,2,3\n", "line 2 has no name"),
+        ("# of 2010\n\nname,r,g,b\n\nCar,64,0,x\n", "line 5 has no colour"),
+        ("# of 2010\n\nCar 1 2 3\n\nSky\n", "line 5: 'Sky'; give"),
     ],
 )
 def test_damaged_tables_are_one_line(tmp_path, content, said):

@@ -70,6 +70,11 @@ def cached_by_file(most: int) -> Callable[[Callable[[Path], Made]], Callable[[Pa
 
 def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file that are not empty; UserError says what is wrong with it."""
+    return [line for _, line in numbered_lines(path)]
+
+
+def numbered_lines(path: Path) -> list[tuple[int, str]]:
+    """Read the lines of a text file that are not empty, each with its number, from 1 on."""
     with open_regular(path) as file:
         data = file.read(MOST_TEXT + 1)
     if len(data) > MOST_TEXT:
@@ -78,7 +83,7 @@ def read_lines(path: Path) -> list[str]:
         lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
         raise UserError.cannot_be("read", path, error, "save it as UTF-8 text") from error
-    return [line for line in lines if line]
+    return [(number, line) for number, line in enumerate(lines, 1) if line]
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from scaseg.data.class_names import is_void
 from scaseg.data.decode.image import read_colors
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import numbered_lines, shown
 
 Color = tuple[int, int, int]
 BLOCK = 10_000  # unknown colours that are compared with a table at a time
@@ -154,7 +154,8 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
     Lines are `name r g b`, `r g b name`, or names alone, separated by blanks, commas, semicolons,
     tabs or colons; # starts a comment.
     """
-    lines = [line for line in read_lines(path) if not line.startswith("#")]
+    numbered = [(at, line) for at, line in numbered_lines(path) if not line.startswith("#")]
+    numbers, lines = [at for at, _ in numbered], [line for _, line in numbered]
     if not lines:
         raise UserError(path, "names no class", "give lines such as `sky 128 128 128`")
     header = [word.strip(' "').lower() for word in re.split(r"[,;\t]", lines[0])]
@@ -167,14 +168,15 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
         separator = next(sign for sign in ",;\t" if sign in lines[0])
         table = list(csv.reader(lines[1:], delimiter=separator, skipinitialspace=True))
         rows = [dict(zip(header, row, strict=False)) for row in table]
-        if nameless := [at for at, row in enumerate(rows, 2) if not row.get(name, "").strip()]:
+        placed = list(zip(numbers[1:], rows, strict=False))  # a name in quotes may span lines
+        if nameless := [at for at, row in placed if not row.get(name, "").strip()]:
             raise UserError(path, f"line {nameless[0]} has no name", "name the class")
         return [
             (row[name].strip(), _color([row.get(one, "") for one in columns], path, number))
-            for number, row in enumerate(rows, 2)
+            for number, row in placed
         ]
     found: list[tuple[str, Color | None]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in numbered:
         if match := _COLOR_FIRST.fullmatch(line):
             found.append((match[4].strip(), _color(match.groups()[:3], path, number)))
         elif match := _NAME_FIRST.fullmatch(line):
@@ -183,9 +185,8 @@ def read_table(path: Path) -> list[tuple[str, Color | None]]:
             found.append((line, None))
     with_color = [color is not None for _, color in found]
     if any(with_color) and not all(with_color):
-        at = with_color.index(False) + 1
-        if at > 1:
-            what, remedy = f"line {at}: {lines[at - 1]!r}", "give `name r g b`"
+        if at := with_color.index(False):
+            what, remedy = f"line {numbers[at]}: {lines[at]!r}", "give `name r g b`"
             raise UserError(path, what, remedy)
         del found[0]  # a header without r, g and b
     return found

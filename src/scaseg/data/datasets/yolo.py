@@ -20,7 +20,7 @@ from scaseg.data.folders.data_yaml import class_list, find_yaml, read_yaml
 from scaseg.data.folders.layout import SPLITS, in_order, split_in
 from scaseg.data.folders.pairs import FilePair, Listing, find_files, require_split
 from scaseg.errors import UserError, located
-from scaseg.io.paths import read_lines, shown
+from scaseg.io.paths import numbered_lines, read_lines, shown
 
 SAMPLED = 20  # photographs whose text files are looked for, to recognize them
 BEYOND = 0.01  # of the photograph's size, where outlines may lie outside it by rounding
@@ -97,7 +97,7 @@ class Yolo(AnnotatedDataset):
     def draw(self, path: Path) -> Canvas:
         height, width = self.photograph_size(path)
         canvas = self.canvas(height, width, path)
-        for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
+        for number, line in numbered_lines(path) if path.is_file() else ():
             with located(f"{shown(path)}: line {number}"):
                 at, points = _outline(line)
                 if at >= len(self.named):
