@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import scaseg
 from scaseg.errors import UserError
+from scaseg.inference import pipeline
 from scaseg.inference.predict import predict_stream
 
 pytestmark = [
@@ -42,14 +44,27 @@ def test_a_stream_gives_what_single_images_give(model):
         assert not torch.from_numpy(found[key].labels).is_pinned()
 
 
+def test_processes_give_what_threads_give(model, tmp_path, monkeypatch):
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "in").mkdir()
+    for key, pixels in photographs(30):
+        Image.fromarray(pixels).save(tmp_path / f"in/{key}.png")
+    for few in (1, 1000):
+        monkeypatch.setattr(pipeline, "FEW", few)
+        out = tmp_path / str(few)
+        scaseg.predict_folder(tmp_path / "model", tmp_path / "in", out, device="cuda", overlay=True)
+    for path in (tmp_path / "1000").glob("*.*"):
+        assert path.read_bytes() == (tmp_path / "1" / path.name).read_bytes(), path.name
+
+
 def test_what_is_computed_comes_before_the_fault_of_the_next(model):
     def given():
         yield from photographs(40)
         raise UserError("41", "is torn", "")
 
     results = predict_stream(model, given(), batch_size=4)
-    found = {next(results)[0] for _ in range(20)}  # of 40, of which 16 wait for others at most
-    assert len(found) == 20
+    found = {next(results)[0] for _ in range(16)}  # of 40: 16 wait for others, 8 are under way
+    assert len(found) == 16
     with pytest.raises(UserError, match="41: is torn"):
         list(results)
 

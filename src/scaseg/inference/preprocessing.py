@@ -91,15 +91,17 @@ def _unfit(image: object, config: ModelConfig) -> UserError:
 def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     """Images (H, W, C) of one size and type -> (B, C, H, W) on a device."""
     if len(images) == 1:
-        return as_tensor(images[0], device).unsqueeze(0)
+        found = as_tensor(images[0], device).unsqueeze(0)
+        return found if device.type == "cpu" else found.contiguous()
     first = torch.from_numpy(np.require(images[0], requirements="W"))
     if device.type == "cuda" and first.is_pinned():  # in shared memory
-        parts = [torch.from_numpy(one).to(device, non_blocking=True) for one in images]
-        return torch.stack(parts).permute(0, 3, 1, 2).contiguous()
-    pinned = device.type == "cuda" and len(images) * images[0].nbytes <= MOST_PINNED
-    host = first.new_empty((len(images), *images[0].shape), pin_memory=pinned)
-    np.stack(images, out=host.numpy())
-    found = host.to(device, non_blocking=True).permute(0, 3, 1, 2)
+        found = torch.stack([torch.from_numpy(one).to(device, non_blocking=True) for one in images])
+    else:
+        pinned = device.type == "cuda" and len(images) * images[0].nbytes <= MOST_PINNED
+        host = first.new_empty((len(images), *images[0].shape), pin_memory=pinned)
+        np.stack(images, out=host.numpy())
+        found = host.to(device, non_blocking=True)
+    found = found.permute(0, 3, 1, 2)
     return found if device.type == "cpu" else found.contiguous()
 
 
