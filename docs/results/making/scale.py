@@ -99,7 +99,7 @@ def prediction_rates(measured: Measured, given: Assumptions, gpus: int, packed: 
         "as measured, with the rest": gpus * measured.whole_pixels / pixels,
         "cores": gpus * given.cores / core,
         "bytes from the store": machines * given.network / 8 * 1e9 / (measured.bytes * pixels),
-        "requests (4 threads)": gpus * 4 / given.latency,
+        "requests (8 threads)": gpus * 8 / given.latency,
     }
     if not packed:
         rates["files created"] = given.files
