@@ -5,16 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from scaseg.ops import convolution
 from scaseg.ops.convolution import TapConvolution
 
 
 class WideConv2d(nn.Conv2d):
     """nn.Conv2d of stride 1 and one group; on CUDA it trains by matrix products, not by cuDNN.
 
-    Weights, results and what is saved are nn.Conv2d's. In low precision products are faster in
-    both passes (7 x 7, 512 to 4096 channels: docs/speed.md). In float32 only the gradient of the
-    weight is one, and only where cuDNN may not search (torch.backends.cudnn.benchmark): then it
-    takes 69 ms instead of 4. Kernels of 3 x 3 need none of it.
+    Weights, results and what is saved are nn.Conv2d's. The gradient of the weight is products where
+    cuDNN may not search (torch.backends.cudnn.benchmark): it then takes 69 ms instead of 4 (7 x 7,
+    512 to 4096 channels, 3 maps of 56 x 56; docs/speed.md). With `ops.convolution.PRODUCTS` both
+    passes are, in low precision. Kernels of 3 x 3 need none of it.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ class WideConv2d(nn.Conv2d):
             return super().forward(x)
         low = torch.is_autocast_enabled("cuda")
         dtype = torch.get_autocast_dtype("cuda") if low else x.dtype
-        if torch.backends.cudnn.benchmark and dtype == torch.float32:
+        if torch.backends.cudnn.benchmark and not (convolution.PRODUCTS and dtype != torch.float32):
             return super().forward(x)
         weight, bias = self.weight, self.bias
         if low:
