@@ -1,7 +1,7 @@
 """A job that trains nothing: what the queue starts in tests, without seconds of imports.
 
-FAKE_JOB, or orders.json beside the folder of the comparison, is JSON: seconds to work, variants
-that fail, where to write when it worked.
+FAKE_JOB, or orders.json beside the folder of the comparison, is JSON: seconds to work and to save
+in, variants that fail, where to write when it worked.
 """
 
 import json
@@ -26,7 +26,7 @@ def main():
     usual = ordered.read_text() if ordered.is_file() else "{}"
     orders = json.loads(os.environ.get("FAKE_JOB", usual))
     place.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: (_say(orders, place, "stopped"), sys.exit(143)))
+    signal.signal(signal.SIGTERM, lambda *_: _stop(orders, place))
     _say(orders, place, "began")
     variant, seed, fold = task["facts"].values()
     seconds = orders.get("seconds", 0.0)
@@ -45,6 +45,12 @@ def main():
     temporary.write_text(json.dumps(task["facts"] | row))
     temporary.rename(place / "result.json")
     _say(orders, place, "ended")
+
+
+def _stop(orders, place):
+    time.sleep(orders.get("saving", 0.0))
+    _say(orders, place, "stopped")
+    sys.exit(143)
 
 
 def _split(task):

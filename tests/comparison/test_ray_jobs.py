@@ -1,9 +1,11 @@
 """compare --engine ray: jobs with half a (pretended) GPU each, a worker and a node killed."""
 
+import _thread
 import json
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from scaseg.comparison import compare as module
 from scaseg.comparison import queue
+from scaseg.comparison.process import run_process
 from scaseg.config.recipe import load_recipe
 from scaseg.errors import UserError
 from tests.clusters import add_node, remove_node
@@ -101,6 +104,29 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
     with capsys.disabled():
         print(f"\nworker killed at {counts[0]}, node at {counts[1]} of 12 trainings: 12 rows, "
               f"0 lost, 0 doubled; {again} trainings begun again")  # fmt: skip
+
+
+def test_a_job_that_is_told_twice_to_stop_saves_all_the_same(tmp_path, monkeypatch):
+    """Ray may ask again while a job saves."""
+    diary, place = tmp_path / "diary", tmp_path / "out" / "runs" / "one"
+    place.parent.mkdir(parents=True)
+    orders = {"seconds": 60, "saving": 0.6, "diary": str(diary)}
+    monkeypatch.setenv("FAKE_JOB", json.dumps(orders))
+    monkeypatch.chdir(ROOT)  # and back
+    facts = {"variant": "none", "seed": 0, "fold": None}
+
+    def stopper():
+        wait_until(lambda: read_diary(diary))
+        _thread.interrupt_main()
+        time.sleep(0.3)
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=stopper)
+    thread.start()
+    task = json.dumps({"place": str(place), "facts": facts})
+    code = run_process(FAKE, task, str(tmp_path / "log"), 1, str(ROOT))
+    thread.join()
+    assert (code, [what for what, *_ in read_diary(diary)]) == (143, ["began", "stopped"])
 
 
 @pytest.mark.parametrize(

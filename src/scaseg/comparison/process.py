@@ -80,12 +80,13 @@ def run_process(module: str, task: str, log: str, cores: int, folder: str) -> in
     if not Path(log).parent.is_dir():
         place = f"{Path(log).parent} on {platform.node()}"
         raise WorkError(place, "no such folder", "give --out in one that all machines share")
-    process = None
+    process, usual = None, signal.getsignal(signal.SIGINT)
     try:
         process = start_process(module, task, Path(log), cores)
         while process.poll() is None:
             time.sleep(POLL)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # being asked again must not cut it short
         limit = time.monotonic() + GRACE
         if process is not None:
             process.terminate()
@@ -94,4 +95,5 @@ def run_process(module: str, task: str, log: str, cores: int, folder: str) -> in
     finally:
         if process is not None:
             end(process)
+        signal.signal(signal.SIGINT, usual)
     return 128 + signal.SIGTERM if process is None else process.returncode
