@@ -106,11 +106,19 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
               f"0 lost, 0 doubled; {again} trainings begun again")  # fmt: skip
 
 
-def test_a_job_that_is_told_twice_to_stop_saves_all_the_same(tmp_path, monkeypatch):
-    """Ray may ask again while a job saves."""
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["usual", "ignored"])
+def interrupts(request):
+    """What a process does at SIGINT; it is ignored in the background of a script."""
+    usual = signal.signal(signal.SIGINT, request.param)
+    yield request.param
+    signal.signal(signal.SIGINT, usual)
+
+
+def test_a_job_that_is_told_twice_to_stop_saves_all_the_same(interrupts, tmp_path, monkeypatch):
+    """Ray may ask again while a job saves, and may have been started in the background."""
     diary, place = tmp_path / "diary", tmp_path / "out" / "runs" / "one"
     place.parent.mkdir(parents=True)
-    orders = {"seconds": 60, "saving": 0.6, "diary": str(diary)}
+    orders = {"seconds": 20, "saving": 0.6, "diary": str(diary)}
     monkeypatch.setenv("FAKE_JOB", json.dumps(orders))
     monkeypatch.chdir(ROOT)  # and back
     facts = {"variant": "none", "seed": 0, "fold": None}
@@ -127,6 +135,7 @@ def test_a_job_that_is_told_twice_to_stop_saves_all_the_same(tmp_path, monkeypat
     code = run_process(FAKE, task, str(tmp_path / "log"), 1, str(ROOT))
     thread.join()
     assert (code, [what for what, *_ in read_diary(diary)]) == (143, ["began", "stopped"])
+    assert signal.getsignal(signal.SIGINT) == interrupts
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def run_process(module: str, task: str, log: str, cores: int, folder: str) -> in
     if not Path(log).parent.is_dir():
         place = f"{Path(log).parent} on {platform.node()}"
         raise WorkError(place, "no such folder", "give --out in one that all machines share")
-    process, usual = None, signal.getsignal(signal.SIGINT)
+    # what was started in the background of a script, as a cluster may have been, ignores it
+    process, usual = None, signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = start_process(module, task, Path(log), cores)
         while process.poll() is None:

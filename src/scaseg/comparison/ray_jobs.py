@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from scaseg.comparison.process import run_process
 from scaseg.comparison.queue import Queue
 from scaseg.errors import UserError, WorkError
 from scaseg.io.ray_cluster import first_line
-
-ASK_AGAIN = 3.0  # seconds
 
 
 def place_on(ray: Any, queue: Queue, *, jobs: int | None, gpus: float | None) -> None:
@@ -60,7 +57,6 @@ class RayProcess:
         self.ray, self.task = ray, task
         self.returncode: int | None = None
         self.problem: str | None = None  # where it is not in the log
-        self.is_told = False  # to save and stop
 
     def poll(self) -> int | None:
         if self.returncode is None and self.ray.wait([self.task], timeout=0)[0]:
@@ -74,19 +70,14 @@ class RayProcess:
 
     def terminate(self) -> None:
         """Ask the job to save and stop."""
-        self.is_told = True
         self.ray.cancel(self.task)
 
     def kill(self) -> None:
         self.ray.cancel(self.task, force=True)
 
     def wait(self, timeout: float) -> None:
-        limit = time.monotonic() + timeout
-        while not self.ray.wait([self.task], timeout=min(timeout, ASK_AGAIN))[0]:
-            if time.monotonic() >= limit:
-                raise subprocess.TimeoutExpired("", timeout)
-            if self.is_told:  # Ray does not promise that it was heard
-                self.ray.cancel(self.task)
+        if not self.ray.wait([self.task], timeout=timeout)[0]:
+            raise subprocess.TimeoutExpired("", timeout)
 
     def communicate(self) -> None:
         """Nothing to close: the task has its own process's input."""
