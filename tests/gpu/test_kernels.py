@@ -6,7 +6,6 @@ import torch
 from scaseg import SelectiveContext, choose_backend
 from scaseg.nn.contexts.baselines import AverageContext
 from scaseg.nn.convolution import WideConv2d
-from scaseg.ops import convolution
 from scaseg.ops.kernels.support import CODES
 from tests.ops.cases import relative_error
 from tests.ops.kernels.cases import KINDS, check_block, check_operator
@@ -131,8 +130,7 @@ def test_average_first(monkeypatch):
 
 
 @pytest.mark.parametrize("low", [False, True])
-def test_wide_convolutions(low, monkeypatch):
-    monkeypatch.setattr(convolution, "PRODUCTS", True)
+def test_wide_convolutions(low):
     layer = WideConv2d(32, 48, 7, padding=12, dilation=4).cuda()
     x = torch.randn(2, 32, 29, 31, device="cuda", requires_grad=True)
     leaves = [x, *layer.parameters()]

@@ -22,14 +22,9 @@ Pair = tuple[int, int]
 AT_ONCE = 5 << 26  # elements of what the taps see: 4 images of the paper's fc6, 630 MB
 
 
-# Off until a GPU has passed test_wide_convolutions in tests/gpu, which switches them on: so far
-# Triton's interpreter alone has seen the kernels' numbers
-PRODUCTS = False
-
-
 def as_products(x: Tensor) -> bool:
     """Whether products are the faster form: in low precision, on a GPU that has Triton."""
-    low = PRODUCTS and x.dtype in (torch.bfloat16, torch.float16)
+    low = x.dtype in (torch.bfloat16, torch.float16)
     return low and x.is_cuda and unsupported("cuda", x.dtype, "exp", None, 1) is None
 
 
