@@ -116,7 +116,7 @@ class SegmentationModule(LightningModule):
             self._layout = torch.channels_last
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             said.append("channels_last")
-        # with the scaled losses of "16", Lightning refuses to clip gradients of a fused optimizer
+        # a fused optimizer undoes the scale of "16" in its step: too late for clipping before it
         self._fused = precision != "16" and is_whole and can_fuse(self.config)
         if self._fused:
             said.append(f"fused {self.config.optimizer}")
@@ -331,6 +331,16 @@ class SegmentationModule(LightningModule):
             summary = {"loss": self.validation_loss, **summary}
         for name, value in summary.items():
             self.log(f"val/{name}", value, rank_zero_only=False)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: Any = None,
+        gradient_clip_algorithm: Any = None,
+    ) -> None:
+        """Clip here: Lightning refuses a fused optimizer in bf16 too, where nothing is scaled."""
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def configure_optimizers(self) -> Any:
         """One rate for the backbone, another for context and head, both with the poly schedule."""
