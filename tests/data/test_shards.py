@@ -22,6 +22,7 @@ from scaseg.data.datasets.shards import ShardDataset, read_index
 from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, shard_order
 from scaseg.errors import UserError
 from scaseg.io import remote
+from scaseg.io.lock import folder_lock
 from scaseg.io.remote import fetch
 from tests.scenes import CLASSES, write_scenes
 
@@ -107,6 +108,16 @@ def test_a_prepared_folder_is_not_written_into(scenes, shards):
     with pytest.raises(SystemExit, match="2"):
         main(["data", "prepare", "folder", str(scenes), str(shards), "--shards", "4"])
     assert (shards / "shards.json").read_bytes() == before
+
+
+def test_one_process_at_a_time_writes_shards(scenes, tmp_path, capsys):
+    out = tmp_path / "out"
+    with folder_lock(out), pytest.raises(SystemExit, match="2"):
+        main(["data", "prepare", "folder", str(scenes), str(out), "--shards", "4"])
+    assert "out: is in use by process" in capsys.readouterr().err
+    main(["data", "prepare", "folder", str(scenes), str(out), "--shards", "4", "--quiet"])
+    assert (out / "shards.json").is_file()
+    assert not (out / ".lock").exists()
 
 
 def test_a_shard_that_was_written_again_is_another_entry_of_a_cache(shards):

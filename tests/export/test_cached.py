@@ -8,7 +8,7 @@ from torch import nn
 
 from scaseg.cli import main
 from scaseg.export.trace import quiet
-from scaseg.inference import pipeline
+from scaseg.inference import onnx_engine
 from scaseg.ops.chebyshev import cardinal_basis, chebyshev_nodes
 from tests.export.models import small_model
 from tests.inference.models import picture
@@ -30,7 +30,7 @@ def test_predicting_by_onnx_runtime(tmp_path, monkeypatch, capsys):
     before = made.stat().st_mtime_ns
     used = []
     monkeypatch.setattr(
-        pipeline, "use_onnx", lambda *given, use=pipeline.use_onnx: used.append(use(*given))
+        onnx_engine, "use_onnx", lambda *given, use=onnx_engine.use_onnx: used.append(use(*given))
     )
     main([*command, "--engine", "onnx", "--tta", "--out", str(tmp_path / "second")])
     assert "exporting" not in capsys.readouterr().err
@@ -61,11 +61,21 @@ def test_scores_on_a_node_are_finite():
 
 
 @pytest.mark.parametrize(
-    "option", [("--window", "512"), ("--precision", "bf16"), ("--device", "cuda")]
+    "option",
+    [
+        ("--window", "512"),
+        ("--precision", "bf16"),
+        ("--device", "cuda"),
+        ("--min-confidence", "7"),
+        ("--overwrite", "--skip-existing"),
+    ],
 )
-def test_what_it_cannot_do_is_refused(tmp_path, monkeypatch, capsys, option):
-    monkeypatch.setattr("scaseg.export.cached.cached_onnx", lambda *given: tmp_path / "none.onnx")
-    with pytest.raises(SystemExit):
+def test_what_cannot_be_done_is_refused_before_the_export(tmp_path, monkeypatch, capsys, option):
+    monkeypatch.setenv("SCASEG_CACHE", str(tmp_path / "cache"))
+    Image.fromarray(picture(20, 30)).save(tmp_path / "a.png")
+    with pytest.raises(SystemExit) as ended:
         main(["predict", str(tmp_path), "--engine", "onnx", *option, "--out", str(tmp_path / "o")])
-    assert f"error: {option[0]}: {option[1]} came with --engine onnx" in capsys.readouterr().err
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"error: {option[0]}: ")
     assert not (tmp_path / "o").exists()
+    assert not (tmp_path / "cache/onnx").exists()

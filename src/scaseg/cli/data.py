@@ -24,6 +24,7 @@ from scaseg.cli.data_options import (
 )
 from scaseg.cli.parser import Parser, add_option, format_command
 from scaseg.errors import UserError, WorkError, located
+from scaseg.io.lock import folder_lock
 from scaseg.io.paths import check_folder, not_writable
 from scaseg.registry import DATASETS, GENERATED_DATASETS
 
@@ -180,7 +181,8 @@ def _prepare(options: argparse.Namespace) -> None:
             if options.shards:
                 root = source[0] if source else None
                 parts = open_splits(dataset, root, destination, **settings)
-                sizes = write_shards(parts, destination, options.shards, progress=progress)
+                with folder_lock(destination, "DST"):
+                    sizes = write_shards(parts, destination, options.shards, progress=progress)
                 words = ", ".join(f"{split} {count}" for split, count in sizes.items())
                 if not options.quiet:
                     print_text(f"{destination}: {words}; train on it with --data.name shards")

@@ -86,7 +86,7 @@ def _predict(options: argparse.Namespace) -> None:
     if options.engine == "onnx":
         from scaseg.export.cached import cached_onnx
 
-        arguments |= {"engine": "local", "onnx": cached_onnx(options.model, on_note)}
+        arguments |= {"engine": "local", "onnx": partial(cached_onnx, options.model, on_note)}
     # whatever Ray says of its nodes is no result
     with redirect_stdout(sys.stderr), progress_bar("predicting", shown=not quiet) as progress:
         tally = predict_folder(

@@ -18,6 +18,7 @@ from scaseg.data.sample import Sample
 from scaseg.data.validation.findings import LabelStatistics, sum_pixels
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file, write_json
+from scaseg.io.lock import LOCK
 from scaseg.progress import Progress
 
 
@@ -32,9 +33,9 @@ def write_shards(
 
     Photographs are copied as they are, labels written as PNGs of class indices, 255 unlabelled.
     The index comes last: a folder with one is complete. UserError: a folder that is not empty, or
-    a sample that cannot be read.
+    a sample that cannot be read. The caller has locked the folder.
     """
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+    if any(path.name != LOCK for path in destination.iterdir()):
         raise UserError(destination, "is not empty", "give a new folder")
     classes = next(iter(parts.values())).classes
     total, done = sum(map(len, parts.values())), 0
@@ -42,7 +43,6 @@ def write_shards(
         raise UserError("SRC", "has no sample", "give a dataset")
     for problem in (problem for data in parts.values() for problem in data.problems):
         raise problem
-    destination.mkdir(parents=True, exist_ok=True)
     splits: dict[str, list[dict[str, Any]]] = {}
     for split, data in parts.items():
         for number, start in enumerate(range(0, len(data), samples)):

@@ -27,7 +27,6 @@ from scaseg.data.decode.bands import pixel_size, read_pixels
 from scaseg.data.decode.files import MAX_PIXELS, max_bytes
 from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.crf import DenseCrf
-from scaseg.inference.onnx_engine import use_onnx
 from scaseg.inference.outputs import Outputs
 from scaseg.inference.parts import Format, write_part
 from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
@@ -73,7 +72,6 @@ class Settings:
     precision: Precision = "32"
     batch_size: int | None = None
     workers: int | None = None
-    onnx: Path | None = None
 
     def augmentation(self) -> TestTimeAugmentation:
         """The scales, flips, windows and CRF; UserError names an option."""
@@ -123,8 +121,6 @@ class Pipeline:
             self.network.to(device)
             if device != "mps":  # not measured there
                 fold_batch_norms(self.network)
-        if settings.onnx is not None:
-            use_onnx(self.network, settings.onnx)
         self._processes: Processes | None = None
 
     def processes(self, count: int) -> Processes | None:

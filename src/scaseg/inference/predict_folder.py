@@ -70,7 +70,7 @@ def predict_folder(
     precision: Precision = "32",
     batch_size: int | None = None,
     workers: int | None = None,
-    onnx: str | Path | None = None,
+    onnx: str | Path | Callable[[], Path] | None = None,
     on_note: Callable[[str], None] = lambda note: None,
     on_bad: Callable[[UserError], None] = lambda error: None,
     on_done: Callable[[Tally, int], None] = lambda tally, total: None,
@@ -92,7 +92,8 @@ def predict_folder(
     that read images (8 at most).
     file_format: "parquet" and "webdataset" pack what per_part images get into one file (see
     scaseg.inference.parts). engine: "ray" for all machines of a Ray cluster, see docs/machines.md.
-    onnx: a file of this model by `export_model`; ONNX Runtime then computes the scores, on the CPU.
+    onnx: a file of this model by `export_model`, or what makes one, called after all checks;
+    ONNX Runtime then computes the scores, on the CPU.
 
     UserError (which names options of the command): bad input, and nothing was written. WorkError: a
     fault during work; results so far are whole. on_note gets lines for the user, on_bad each image
@@ -112,6 +113,7 @@ def predict_folder(
     if onnx is not None:
         others: list[tuple[str, object, object]] = [("--window", window, None)]
         others += [("--precision", precision, "32"), ("--device", device, "auto")]
+        others += [("--engine", engine, "local")]
         for name, value, usual in others:
             if value not in (usual, "cpu"):
                 raise UserError(name, f"{value} came with --engine onnx", "leave one of them out")
@@ -130,6 +132,7 @@ def predict_folder(
     else:
         total, existing = parts.check(inputs, skip_existing=skip_existing)
 
+    from scaseg.inference.onnx_engine import use_onnx
     from scaseg.inference.pipeline import Pipeline, Settings
     from scaseg.inference.tta import check_windows
 
@@ -152,7 +155,6 @@ def predict_folder(
         precision=precision,
         batch_size=batch_size,
         workers=workers,
-        onnx=None if onnx is None else Path(onnx).absolute(),
     )
     provenance = Provenance(out, folder, settings.changing())
     provenance.check((file.name for file in inputs) if overwrite else None)
@@ -187,6 +189,8 @@ def predict_folder(
     # of a cluster this machine may be the weakest: what is refused is refused here all the same
     here = settings if is_local else replace(settings, device="cpu", precision="32")
     pipeline = Pipeline(here)
+    if onnx is not None:
+        use_onnx(pipeline.network, onnx() if callable(onnx) else Path(onnx))
     notes += check_windows(pipeline.network, pipeline.augmentation)
     try:
         if not is_local:
