@@ -157,3 +157,12 @@ def one_line(message: str, longest: int = LONGEST) -> str:
         for sign in " ".join(words)
     )
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count in words.
+
+    >>> plural(1, "image"), plural(0, "class")
+    ('1 image', '0 classes')
+    """
+    return f"{count} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")

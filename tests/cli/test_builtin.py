@@ -138,7 +138,7 @@ def test_evaluation_of_a_folder_of_ones_own(place, capsys):
     labelled(place / "mine", CLASSES)
     main(["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"])
     printed = capsys.readouterr()
-    assert printed.err == f"{SAID}1 images: all images\n"
+    assert printed.err == f"{SAID}1 image: all images\n"
     assert "mIoU" in printed.out
     main(["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0", "--json"])
     printed = capsys.readouterr()
@@ -205,7 +205,7 @@ def test_data_without_names_are_taken_by_their_numbers(place, capsys):
     command = ["evaluate", "--data", "mine", "--device", "cpu", "--workers", "0"]
     main(command)
     assert capsys.readouterr().err == (
-        f"{SAID}1 images: all images\nnote: mine names no classes: its labels 0 to 7 are "
+        f"{SAID}1 image: all images\nnote: mine names no classes: its labels 0 to 7 are "
         "taken for sky, tree, road, grass, water, building, mountain, foreground\n"
     )
     for quiet in ("--quiet", "--json"):

@@ -43,6 +43,17 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("fixed") / "out"
 
 
+def test_a_copy_gives_no_names_to_gaps(root, out, capsys):
+    """Of the labels 0, 7 and 9 it made ten classes, which training took for granted."""
+    for path in (root / "labels").iterdir():
+        label_map(path, [0, 7, 9])
+    (root / "classes.txt").unlink()
+    assert "of the labels 0 to 9 only 3 occur" in refused(capsys, root, out)
+    assert not out.exists()
+    fix(root, out, "--label-map", "{7: 1, 9: 2}")
+    assert len((out / "classes.txt").read_text().splitlines()) == 3
+
+
 def test_everything_is_mended_in_a_copy(root, out, capsys):
     small = np.array([[0, 1, 2], [2, 1, 0]], np.uint8)
     Image.fromarray(small).save(root / "labels/a.png")  # 2 x 3 for 16 x 24

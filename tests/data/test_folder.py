@@ -62,6 +62,11 @@ def test_labels_are_mapped_on_reading(tmp_path):
         (lambda root: (root / "images").mkdir(), {}, "labels: no such folder"),
         (lambda root: (root / "labels" / "a.png").unlink(), {}, "no label map for a photograph"),
         (lambda root: (root / "images" / "a.jpg").unlink(), {}, "has no photograph"),
+        (
+            lambda root: [(root / path).touch() for path in ("images/b.HEIC", "labels/b.png")],
+            {},
+            "b.HEIC: a photograph that cannot be read; save it as JPEG",
+        ),
         (lambda root: (root / "train.txt").write_text("zz"), {"split": "train"}, r"names \('zz'\)"),
         (lambda root: (root / "train.txt").write_text("\n"), {"split": "train"}, "names no photo"),
         (

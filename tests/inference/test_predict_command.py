@@ -312,6 +312,14 @@ def test_label_maps_beside_the_photographs_are_no_photographs(photos, model, tmp
     assert written(tmp_path / "named") == ["one_mask.png"]
 
 
+def test_pictures_of_other_kinds_are_named(photos, model, tmp_path, capsys):
+    for name in ("a.HEIC", "b.gif", "c.gif", "notes.md"):
+        (photos / "a" / name).touch()
+    predict(photos, model=model, out=tmp_path / "out")
+    said = f"{photos / 'a'}: 3 pictures left out (.gif, .heic); save them as JPEG\n"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_results_do_not_go_among_the_photographs(photos, model, capsys):
     said = refused(capsys, photos / "one.jpg", "--overwrite", model=model, out=photos)
     assert f"--out: is the folder of the image {photos / 'one.jpg'} itself; give another" in said

@@ -37,6 +37,9 @@ def test_folders_without_a_model(tmp_path):
     (tmp_path / "recipe.yaml").touch()
     with pytest.raises(ValueError, match=r"this run has no model yet; continue it with --resume"):
         find_model(tmp_path)
+    (tmp_path / "runs/sca-seed0").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"is a comparison; give one of .*runs/sca-seed0$"):
+        find_model(tmp_path)
 
 
 def test_a_built_in_model_by_its_name(tmp_path, monkeypatch):

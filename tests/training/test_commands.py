@@ -40,7 +40,7 @@ def fails(capsys, *arguments):
 
 
 def test_a_person_trains_and_evaluates(scenes, tmp_path, capsys):
-    out = tmp_path / "run"
+    out = tmp_path / "my run"
     large = ("--backbone", "mobilenet_v2", "--epochs", "1")
     main(["train", "--data", str(scenes), "--out", str(out), *LIGHT, *large])
     printed = capsys.readouterr()
@@ -48,7 +48,7 @@ def test_a_person_trains_and_evaluates(scenes, tmp_path, capsys):
     assert "random weights" in printed.err
     assert "  1/1 " in printed.err
     assert "best epoch" in printed.out
-    assert f"next:  scaseg evaluate --model {out} --data {scenes}" in printed.out
+    assert f"next:  scaseg evaluate --model '{out}' --data {scenes}" in printed.out
     main(["evaluate", "--model", str(out), "--device", "cpu", "--workers", "0"])
     printed = capsys.readouterr()
     assert "5 images: the split test" in printed.err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, add_option
+from scaseg.errors import plural
 from scaseg.io.ownership import check_result
 
 
@@ -34,7 +35,6 @@ def add_command(add: Callable[..., Parser]) -> None:
 
 def _look(options: argparse.Namespace) -> None:
     from scaseg.data.validation.check import read_data, report_on
-    from scaseg.data.validation.report import plural
     from scaseg.io.atomic import write_text
     from scaseg.plots.data_page import check_page
     from scaseg.progress import progress_bar
@@ -51,5 +51,5 @@ def _look(options: argparse.Namespace) -> None:
     if not options.quiet:
         counts = (report.errors, "error"), (report.warnings, "warning")
         found = " and ".join(plural(len(some), noun) for some, noun in counts)
-        classes = "1 class" if len(report.classes) == 1 else f"{len(report.classes)} classes"
+        classes = plural(len(report.classes), "class")
         print_text(f"{out}: {classes}, {found} shown; open it in a browser")

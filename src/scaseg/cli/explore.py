@@ -19,7 +19,7 @@ from scaseg.cli.serve import (
     prepare_server,
     token_of,
 )
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 from scaseg.io.ownership import check_result
 from scaseg.progress import progress_bar
 
@@ -130,6 +130,6 @@ def _export(
             progress(len(payloads), len(images))
     write_text(page, export_page(payloads))
     if not options.quiet:
-        count = f"{len(images)} picture{'' if len(images) == 1 else 's'}"
+        count = plural(len(images), "picture")
         size = page.stat().st_size / 2**20
         print(f"{page}: {count}, {size:.1f} MiB; open it in a browser")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scaseg.cli.options import add_device, add_max_pixels, add_model, add_windows, read_crf
 from scaseg.cli.parser import Parser, add_option, positive, whole
-from scaseg.errors import UserError, one_line
+from scaseg.errors import UserError, one_line, plural
 from scaseg.progress import progress_bar
 from scaseg.system import PRECISIONS
 
@@ -97,8 +97,7 @@ def _predict(options: argparse.Namespace) -> None:
         )
     if quiet:
         return
-    count = f"{tally.predicted} image{'' if tally.predicted == 1 else 's'}"
-    parts = [f"{count} segmented in {tally.seconds:.1f} s"]
+    parts = [f"{plural(tally.predicted, 'image')} segmented in {tally.seconds:.1f} s"]
     if tally.predicted:
         parts[0] += f", {tally.rate()}"
     if tally.existing:

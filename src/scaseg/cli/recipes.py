@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import textwrap
 from collections.abc import Callable
@@ -57,4 +58,5 @@ def _recipes(options: argparse.Namespace) -> None:
         write_text(options.copy, text)
     except OSError as error:
         raise not_writable(options.copy, error).within("--copy") from error
-    print(f"{options.copy}: {options.name}; train it with: scaseg train {options.copy}")
+    command = shlex.join(["scaseg", "train", str(options.copy)])
+    print(f"{options.copy}: {options.name}; train it with: {command}")

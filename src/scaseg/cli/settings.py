@@ -31,7 +31,7 @@ COMMON = {
         "imagenet, a safetensors file, or a model: a run folder; null: random weights (outdoor)",
     ),
     "context": ("model.context", "NAME", f"{', '.join(CONTEXTS)}, or MODULE:CLASS (sca)"),
-    "head": ("model.head", "NAME", f"{', '.join(HEADS)} auto: the backbone's usual one (light)"),
+    "head": ("model.head", "NAME", f"{', '.join(HEADS)}; auto: the backbone's usual one (light)"),
     "on_nan": ("training.on_nan", "WHAT", "at a loss that is not finite: stop, or skip:N (stop)"),
 }
 KEYS = {"data": "data.root", "max_pixels": "data.max_pixels", **MACHINE_KEYS}

@@ -85,7 +85,9 @@ def fix(
         if not repairs.drop_broken:
             raise error
         rows.add("left out", error.place, f"{error.problem} {error.detail}".strip())
-    for finding in value_findings(reading.dataset, reading.checks, training=False):
+    # a copy has names: what is a mistake where there are none must be seen before
+    unnamed = reading.dataset.classes is None
+    for finding in value_findings(reading.dataset, reading.checks, training=unnamed):
         if finding.severity == "error":
             raise UserError(finding.place, finding.problem, finding.remedy, finding.detail)
     checks = {check.image: check for check in reading.checks}

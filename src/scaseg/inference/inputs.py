@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path, PurePath
 
-from scaseg.data.decode.image import IMAGE_SUFFIXES
+from scaseg.data.decode.image import IMAGE_SUFFIXES, OTHER_SUFFIXES
 from scaseg.data.folders.endings import label_maps_beside
 from scaseg.data.folders.layout import dataset_folders, subfolders
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 from scaseg.inference.sources import (
     LIST,
     SHARDS,
@@ -80,7 +80,10 @@ class Inputs:
     def _note(self, folder: str | Path, taken: str, left: str) -> None:
         note = f"{shown(folder)} is a dataset: the images {taken} are predicted, the label "
         note += f"maps {left} are not"
-        self.notes += [] if note in self.notes else [note]
+        self._add_note(note)
+
+    def _add_note(self, note: str) -> None:
+        self.notes += [] if note in self.notes else [note]  # a folder is walked more than once
 
     def _in_shard(self, name: PurePath) -> bool:
         index, count = self._shard
@@ -135,6 +138,9 @@ class Inputs:
             )
         _, labels = self._dataset(folder, (name for name, is_folder in found if is_folder))
         files = [name for name, is_folder in found if not is_folder]
+        if others := [end for name in files if (end := _ending(name)) in OTHER_SUFFIXES]:
+            count, kinds = plural(len(others), "picture"), ", ".join(sorted(set(others)))
+            self._add_note(f"{shown(folder)}: {count} left out ({kinds}); save them as JPEG")
         beside = label_maps_beside(files)
         if beside is not None:
             endings, maps = beside
@@ -148,7 +154,11 @@ class Inputs:
                 yield InputFile(folder / name, relative / os.path.splitext(name)[0])
 
     def _is_image(self, name: str) -> bool:
-        return os.path.splitext(name)[1].lower() in self._suffixes
+        return _ending(name) in self._suffixes
+
+
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
 def _nothing(argument: str, suffixes: tuple[str, ...]) -> UserError:

@@ -12,6 +12,7 @@ from scaseg.io.hub import download
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"  # of a saved model
 RECIPE = "recipe.yaml"  # of a run
+RUNS = "runs"  # of a comparison
 MODEL, BEST = Path("model"), Path("checkpoints/best")  # where a run has its model
 
 BUILTIN = Path(__file__).parents[1] / "builtin"  # the models of the package
@@ -42,6 +43,10 @@ def find_model(path: str | Path | None) -> Path:
                 if not (place / WEIGHTS).is_file():  # nor a pipe: it would be read for ever
                     raise UserError(place, f"has no {WEIGHTS}", "save the model again")
                 return place
+        if (path / RUNS).is_dir() and (path / RECIPE).is_file():
+            run = min(os.listdir(path / RUNS), default="NAME")
+            remedy = f"give one of its runs, such as {path / RUNS / run}"
+            raise UserError(path, "is a comparison", remedy)
         if (path / RECIPE).is_file():
             raise UserError(path, "this run has no model yet", "continue it with --resume")
     except OSError as error:  # a name too long, a folder that may not be looked into

@@ -20,7 +20,7 @@ from scaseg.data.datasets.own import OwnDataset
 from scaseg.data.destination import check_destination
 from scaseg.data.splits import evaluation_split
 from scaseg.data.validation.check import Notify, Part, quick_check, require_labelled, require_valid
-from scaseg.errors import UserError, located
+from scaseg.errors import UserError, located, plural
 from scaseg.inference.tta import TestTimeAugmentation, check_windows
 from scaseg.io.atomic import write_json
 from scaseg.io.lock import folder_lock
@@ -127,7 +127,7 @@ def evaluate(
         machine, check = machine or run.machine, check or run.data.check
         choose_accelerator(machine)
         dataset, description = evaluation_split(run.data, split, trained_on=trained_on(model))
-        notes.append(f"{len(dataset)} images: {description}")
+        notes.append(f"{plural(len(dataset), 'image')}: {description}")
     if (note := unnamed_classes(model, dataset)) is not None:
         notes.append(f"note: {note}")
     # an `out` that cannot be written is refused now, not after the work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -45,9 +46,9 @@ class Result:
                 f"CAA/mAcc {float(row['CAA']):.1f}   mIoU {float(row['mIoU']):.1f}"
             )
         root = self.model.config.trained_on().root
-        data = "" if root is None else f" --data {root}"
+        data = "" if root is None else f" --data {shlex.quote(str(root))}"
         lines.append(f"model: {self.folder / MODEL}")
-        lines.append(f"next:  scaseg evaluate --model {self.folder}{data}")
+        lines.append(f"next:  scaseg evaluate --model {shlex.quote(str(self.folder))}{data}")
         return "\n".join(lines)
 
 

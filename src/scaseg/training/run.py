@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from scaseg.data.datasets.own import open_own
 from scaseg.data.loading import Samples, TrainingDataset
 from scaseg.data.splits import require_held_out
 from scaseg.data.transforms import Transform, build_mixtures, build_transforms
-from scaseg.errors import UserError, WorkError
+from scaseg.errors import UserError, WorkError, plural
 from scaseg.io.atomic import write_json, write_text
 from scaseg.io.lock import folder_lock
 from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
@@ -201,8 +202,8 @@ def train(
         raise
     except (KeyboardInterrupt, TerminatedError):
         if own is not None and has_state(own / LAST):
-            line = f"saved; continue with: scaseg train --resume --out {own}"
-            print(line, file=sys.stderr)
+            command = shlex.join(["scaseg", "train", "--resume", "--out", str(own)])
+            print(f"saved; continue with: {command}", file=sys.stderr)
         raise
 
 
@@ -260,7 +261,8 @@ def _train(
         data = start.fit_data(data)
     for note in notes:
         log(note)
-    log(f"{len(data.train)} training images, {len(data.classes)} classes; {data.validation}")
+    count, classes = plural(len(data.train), "training image"), plural(len(data.classes), "class")
+    log(f"{count}, {classes}; {data.validation}")
     model, fresh_head = build_network(run, data, log, start=start, is_fresh=checkpoint is None)
 
     def augmented(samples: Samples) -> TrainingDataset:

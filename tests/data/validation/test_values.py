@@ -47,6 +47,18 @@ def test_a_first_name_of_the_unlabelled_is_that_of_0(root, first):
     assert any(said in line for line in lines(report.warnings)) == is_doubtful
 
 
+@pytest.mark.parametrize("values", [[0], [0, 255]])
+def test_one_class_is_nothing_to_train_on(root, values):
+    """Such a training had a loss of 0 and 100 % of everything."""
+    labels_everywhere(root, values)
+    (root / "classes.txt").unlink()
+    [error] = check_data(FolderDataset, root, label_map={255: 255}).errors
+    assert "all labelled pixels are of one class: there is nothing to tell apart" in str(error)
+    with pytest.raises(ValueError, match="of one class"):
+        require_valid([Part("train", FolderDataset(root, "train", label_map={255: 255}))])
+    require_valid([Part("test", FolderDataset(root, "test", label_map={255: 255}))], training=False)
+
+
 def test_names_that_may_be_off_by_one_are_refused_with_both_readings(root):
     """Three names, and with 0 for unlabelled two classes."""
     [error] = check_data(FolderDataset, root, reduce_zero_label=True).errors

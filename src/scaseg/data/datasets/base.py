@@ -17,7 +17,7 @@ from scaseg.data.decode.files import Embedded
 from scaseg.data.decode.image import image_orientation, read_labels
 from scaseg.data.folders.pairs import FilePair, Listing
 from scaseg.data.sample import IGNORE, Sample
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 from scaseg.io.paths import on_disk, shown
 
 INVALID = -1  # in a table for renumber(): an id that no label map may hold
@@ -157,7 +157,8 @@ class PairedDataset(SegmentationDataset):
         )
         if strict and self.problems:
             first, rest = self.problems[0], len(self.problems) - 1
-            more = f" (and {rest} more problems; `scaseg data check` lists them)" if rest else ""
+            others = plural(rest, "more problem")
+            more = f" (and {others}; `scaseg data check` lists them)" if rest else ""
             raise UserError(first.place, first.problem, first.remedy + more, first.detail)
         if strict and not self.pairs:
             raise UserError(self.root, f"the split {split} has no photograph")

@@ -50,24 +50,24 @@ _STARTS = {
     "WEBP": rb"RIFF....WEBP",
 }
 FORMATS = tuple(_STARTS)
-_SAVE = f"save it as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+SAVE = f"save it as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 _TEXT = rb"(?:\xef\xbb\xbf)?\s*"
 # What people do find under a name that ends in .jpg, and what they can do about it
 _OTHERS = (
     (rb"\x93NUMPY", "an array of NumPy", "give data.bands, the number of its bands"),
-    (rb"GIF8", "a GIF", _SAVE),
-    (rb"%PDF", "a PDF", _SAVE),
-    (rb"%!PS|\xc5\xd0\xd3\xc6", "PostScript (EPS)", _SAVE),
-    (rb"....ftyp(?:hei|hev|mif|msf)", "HEIC, as phones write it", _SAVE),
-    (rb"....ftypavi", "AVIF", _SAVE),
-    (rb"....ftyp", "a film", _SAVE),
-    (rb"\x00\x00\x00\x0cJXL|\xff\x0a", "JPEG XL", _SAVE),
-    (rb"\x00\x00\x00\x0cjP|\xff\x4f\xff\x51", "JPEG 2000", _SAVE),
-    (rb"8BPS", "Photoshop's own (PSD)", _SAVE),
+    (rb"GIF8", "a GIF", SAVE),
+    (rb"%PDF", "a PDF", SAVE),
+    (rb"%!PS|\xc5\xd0\xd3\xc6", "PostScript (EPS)", SAVE),
+    (rb"....ftyp(?:hei|hev|mif|msf)", "HEIC, as phones write it", SAVE),
+    (rb"....ftypavi", "AVIF", SAVE),
+    (rb"....ftyp", "a film", SAVE),
+    (rb"\x00\x00\x00\x0cJXL|\xff\x0a", "JPEG XL", SAVE),
+    (rb"\x00\x00\x00\x0cjP|\xff\x4f\xff\x51", "JPEG 2000", SAVE),
+    (rb"8BPS", "Photoshop's own (PSD)", SAVE),
     (rb"PK\x03\x04", "an archive (ZIP)", "unpack it"),
-    (rb"\x89HDF", "HDF5", _SAVE),
+    (rb"\x89HDF", "HDF5", SAVE),
     (rb"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull`"),
-    (_TEXT + rb"(?:<\?xml[^>]*>\s*)?(?:<!.{0,300}?>\s*)*<svg", "SVG, a drawing", _SAVE),
+    (_TEXT + rb"(?:<\?xml[^>]*>\s*)?(?:<!.{0,300}?>\s*)*<svg", "SVG, a drawing", SAVE),
     (_TEXT + rb"<(?:!doctype|html|head|body)", "a web page (HTML)", "fetch it again"),
     (_TEXT + rb"<\?xml", "XML", "fetch it again"),
     (rb"$", "empty", "fetch it again"),

@@ -28,6 +28,8 @@ from scaseg.data.decode.files import ORIENTATION, UPRIGHT, Embedded
 from scaseg.errors import UserError
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+# pictures that people keep beside those, and that are not decoded here
+OTHER_SUFFIXES = (".heic", ".heif", ".avif", ".gif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw")
 JPEG = (".jpg", ".jpeg")  # whose values are blurred: no label maps
 MAX_RLE_WIDTH = 1 << 16  # of a run-length coded BMP: Pillow allocates 255 rows at one escape
 BAND = 1 << 20  # pixels that are converted at a time

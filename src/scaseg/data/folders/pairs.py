@@ -10,7 +10,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from scaseg.data.decode.bands import BAND_SUFFIXES
-from scaseg.data.decode.image import JPEG
+from scaseg.data.decode.files import SAVE
+from scaseg.data.decode.image import JPEG, OTHER_SUFFIXES
 from scaseg.errors import UserError
 from scaseg.io.paths import read_lines
 
@@ -114,6 +115,10 @@ def pair_files(
     for first, *others in (*photographs.values(), *maps.values()):
         what = f"{first.name} has the same name"
         problems += [UserError(other, what, "keep one of them") for other in others]
+    if names is None:
+        for unread, (other, *_) in find_files(images, *OTHER_SUFFIXES).items():
+            if unread in maps and unread not in photographs:
+                problems.append(UserError(other, "a photograph that cannot be read", SAVE))
     remedy = "add what is missing, or take the name out"
     folded = [_by_folded_case(found) for found in (photographs, maps)]
 
@@ -139,7 +144,8 @@ def pair_files(
             problems.append(UserError(lossy, "a JPEG label map", png))
         else:
             what = "has no label map for a photograph"
-            problems.append(UserError(labels, what, remedy, repr(name)))
+            way = "label it, or `scaseg data fix` copies all but it" if names is None else remedy
+            problems.append(UserError(labels, what, way, repr(name)))
     return pairs, problems
 
 

@@ -24,14 +24,14 @@ from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting
 from scaseg.data.validation.values import value_findings, zero_in_words
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import on_disk, shown, user_cache
 from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 3  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 4  # raise it when the check learns something: what older ones found valid may not be
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]
@@ -268,7 +268,8 @@ def _raise_first(checks: Iterable[SampleCheck], more: Iterable[findings.Finding]
     errors = [one for one in chain(own, more) if one.severity == "error"]
     if errors:
         first, rest = errors[0], len({error.place for error in errors}) - 1
-        others = f" (and {rest} more files; `scaseg data check` lists all)" if rest else ""
+        count = plural(rest, "more file")
+        others = f" (and {count}; `scaseg data check` lists all)" if rest else ""
         raise UserError(first.place, first.problem, first.remedy + others, first.detail)
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scaseg.data.validation.findings import Finding
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 
 Problem = TypeVar("Problem", Finding, UserError)
 LISTED = 5  # findings of one kind that are listed before "and 295 more"
@@ -169,8 +169,3 @@ def _kind(kind: list[Finding], width: int) -> str:
         lines[0], width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(lines)
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count in words: 1 error, 2 errors."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -48,7 +48,8 @@ def value_findings(
     labels = set(chain(*(one.pixels for one in statistics.values())))
     known = None if dataset.classes is None else len(dataset.classes)
     unlabelled_255 = dataset.ignore_index == IGNORE and IGNORE not in dataset.label_map
-    if training and values == {0, IGNORE} and unlabelled_255:
+    are_masks = values == {0, IGNORE} and unlabelled_255
+    if training and are_masks:
         yield Finding(
             shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
             "holds only 0 and 255, like all label maps here: probably binary masks",
@@ -66,6 +67,9 @@ def value_findings(
     if not labels:
         return
     if training and not sampled:
+        if labels == {0} and known in (None, 1) and not are_masks:
+            problem = "all labelled pixels are of one class: there is nothing to tell apart"
+            yield Finding(shown(dataset.root), problem, "label another one")
         yield from _unlikely_classes(dataset, values, labels)
     yield from _taken_for_classes(dataset, values, labels, statistics, training=training)
     if not sampled and _is_readable_twice(dataset):
