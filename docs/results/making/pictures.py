@@ -19,7 +19,7 @@ from scaseg.comparison.results import RESULTS
 AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
 ALT = {
     "axes.png": "mIoU over the values of an option, and differences to the default",
-    "cost.png": "mIoU over the time and the memory of training, a point for each context",
+    "cost.png": "mIoU over what a context computes and over the memory of training",
     "compare.png": "mIoU of every run, and every difference to the first context",
 }
 MANY = 8  # contexts from which on their cost is drawn too

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from making.paper import LETTERS
 from making.studies import Study, read_axis
 from scaseg.comparison.statistics import Summary, values_of
+from scaseg.io.table import read_rows
 from scaseg.plots.figures import (
     BLUE,
     DARK,
@@ -24,6 +26,7 @@ from scaseg.plots.figures import (
 )
 
 FONT = 10
+COUNTED, NEURONS = Path(__file__).parents[2] / "contexts.csv", 784  # by `scaseg contexts --csv`
 
 
 def write_axes(study: Study, options: Sequence[str], path: Path) -> None:
@@ -115,7 +118,7 @@ def write_variants(study: Study, path: Path) -> None:
 
 
 def write_costs(study: Study, path: Path) -> None:
-    """Draw mIoU over the milliseconds of training an image, and over its memory."""
+    """Draw mIoU over what each context computes, and over the memory of training."""
     save_figure(costs_figure(study), path)
 
 
@@ -123,8 +126,13 @@ def costs_figure(study: Study) -> Figure:
     """A point for each variant, mean ± standard error; names at the right, by mIoU."""
     figure = Figure(figsize=(9, 5), layout="constrained", dpi=120)
     panels = figure.subplots(1, 2, sharey=True)
+    # not the time of training: trainings side by side have had more or less company
+    counted = {row["context"]: row for row in read_rows(COUNTED) if int(row["n"]) == NEURONS}
+    own = [counted.get(one.name.partition(":")[0]) for one in study.summaries]
     costs = {
-        "training, ms an image": [one.milliseconds for one in study.summaries],
+        f"context alone, multiply-adds at n = {NEURONS}, G": [
+            int(row["multiply_adds"]) / 1e9 if row else None for row in own
+        ],
         "training, peak memory, MiB": [one.mebibytes for one in study.summaries],
     }
     bars = [_mean(study, one) for one in study.summaries]
@@ -138,6 +146,10 @@ def costs_figure(study: Study) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)
         _name_points(axes, {study.summaries[k].name: (values[k], bars[k][0]) for k in known})
+    panels[0].set_xscale("log")
+    panels[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panels[0].xaxis.set_major_formatter("{x:g}")
+    panels[0].xaxis.set_minor_formatter(NullFormatter())
     panels[0].set_ylabel("mIoU, %", fontsize=FONT)
     panels[0].set_title("mean ± standard error", fontsize=9, color=DARK, loc="left")
     return figure
