@@ -6,7 +6,6 @@ import torch.nn.functional as F
 
 from scaseg.errors import UserError
 from scaseg.nn.auxiliary import auxiliary_scores
-from scaseg.nn.contexts.parts import grid_cells
 from scaseg.ops.dispatch import selective_context
 from tests.nn.blocks import make
 
@@ -125,19 +124,6 @@ def test_only_position_knows_where_a_neuron_lies():
         torch.nn.init.zeros_(block.place.weight)
         torch.nn.init.normal_(block.place.weight.chunk(2)[side])
         assert moves(block)
-
-
-def test_cells_divide_the_real_part_of_a_map():
-    real = torch.zeros(2, 8, 9)
-    real[0, :6, :4] = 1
-    real[1] = 1
-    cells = grid_cells(real, 2)
-    image = torch.randn(6, 4)
-    found = cells[0] @ F.pad(image, (0, 5, 0, 2), value=7.0).flatten()
-    torch.testing.assert_close(found, F.avg_pool2d(image[None, None], (3, 2)).flatten())
-    # nine columns in two cells: half of the fifth belongs to each
-    shares = cells[1].unflatten(1, (8, 9))[0, 0]
-    torch.testing.assert_close(shares, torch.tensor([2.0] * 4 + [1.0] + [0.0] * 4) / 36)
 
 
 def test_a_cell_without_neurons_is_left_out():

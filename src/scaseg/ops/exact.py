@@ -29,13 +29,15 @@ def uniform_context(
     """
     check_values(values, source_mask)
     with torch.autocast(values.device.type, enabled=False):
-        used = values.to(working_dtype(values))
-        present = used.new_ones(used.shape[:2]) if source_mask is None else source_mask.to(used)
+        dtype = working_dtype(values)
         if source_mask is not None:
-            used = used.masked_fill(~source_mask.unsqueeze(-1), 0)
-        total, count = used.sum(1, keepdim=True), present.sum(1, keepdim=True)
+            values = values.masked_fill(~source_mask.unsqueeze(-1), 0)
+        total = values.sum(1, keepdim=True, dtype=dtype)
+        present = values.new_ones((1, values.shape[1]), dtype=dtype)
+        present = present if source_mask is None else source_mask.to(dtype)
+        count = present.sum(1, keepdim=True)
         if exclude_self:
-            total, count = total - used, count - present
+            total, count = total - values, count - present
         context = total * reciprocal(count).unsqueeze(-1)
     return context.to(values.dtype)
 

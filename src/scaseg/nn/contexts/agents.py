@@ -7,13 +7,7 @@ from torch import Tensor
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
-from scaseg.nn.contexts.parts import (
-    grid_cells,
-    neurons,
-    query_and_key,
-    real_map,
-    softmax_over_sources,
-)
+from scaseg.nn.contexts.parts import Grids, counted, neurons, query_and_key, softmax_over_sources
 from scaseg.ops.checks import check_whole_number
 
 MOST_CELLS = 64  # a side: as many agents as neurons would be no saving
@@ -51,12 +45,13 @@ class AgentContext(FactoredContext):
 
     def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = neurons(self.query(x)), neurons(self.key(x if source is None else source))
-        real = real_map(x, source, source_mask)
+        mask = source_mask if source is None else None  # of the targets
         with torch.autocast(x.device.type, enabled=False):
-            cells = grid_cells(real, self.grid)  # (B, R, n)
-            agents = cells @ query.masked_fill(real.flatten(1).unsqueeze(-1) == 0, 0)
-            scale = query.shape[-1] ** -0.5
-            source_share = softmax_over_sources(key @ agents.mT * scale, source_mask)
-            is_empty = (cells.sum(-1) == 0).unsqueeze(1)  # (B, 1, R)
-            score = (query @ agents.mT * scale).masked_fill(is_empty, torch.finfo(query.dtype).min)
+            cells = Grids(x, mask, [self.grid]).cells()  # (B or 1, n, R)
+            agents = cells.mT @ counted(query, mask) * query.shape[-1] ** -0.5
+            source_share = softmax_over_sources(key @ agents.mT, source_mask)
+            score = query @ agents.mT
+            if mask is not None:
+                is_empty = cells.sum(1, keepdim=True) == 0
+                score = score.masked_fill(is_empty, torch.finfo(score.dtype).min)
             return score.softmax(-1), source_share

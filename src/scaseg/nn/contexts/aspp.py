@@ -53,4 +53,4 @@ class AsppContext(BranchContext):
         mean = uniform_context(features, exclude_self=False, source_mask=source_mask)
         image = self.everywhere(mean.mT.unsqueeze(-1).to(x.dtype))  # (B, c, 1, 1)
         found = [layer(x) for layer in self.around]
-        return torch.cat([*found, image.expand_as(found[0])], 1).relu()
+        return torch.cat([*found, image.expand_as(found[0])], 1).relu_()

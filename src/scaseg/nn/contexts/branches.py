@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
@@ -26,9 +24,9 @@ class BranchContext(Context):
         self.project = nn.Conv2d(channels, self.out_channels, kernel_size=1, bias=False)  # P
         nn.init.xavier_uniform_(self.project.weight)
 
-    @abstractmethod
     def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         """Return the branches of every neuron of x, one after the other: (B, channels, H, W)."""
+        raise NotImplementedError("give these, or target_context itself")
 
     def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         branches = self.project(self.branches(x, source, source_mask))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaseg.nn.context import Context, MapFactors, Mask, Source
-from scaseg.nn.contexts.parts import counted_map, query_and_key, real_map, refuse_source
+from scaseg.nn.contexts.parts import counted_map, query_and_key, refuse_source
 from scaseg.ops.checks import check_whole_number
 
 
@@ -66,7 +66,7 @@ class CcnetContext(Context):
         gathered = asking = x
         crosses: list[Cross] = []
         for _ in range(self.rounds):
-            cross = attend(self.query(asking), self.key(asking), real_map(x, None, source_mask))
+            cross = attend(self.query(asking), self.key(asking), source_mask)
             gathered = cross.gather(counted_map(gathered, source_mask))
             asking = x + gathered
             crosses.append(cross)
@@ -94,20 +94,23 @@ class CcnetContext(Context):
         return MapFactors("cross", target=row, source=column)
 
 
-def attend(query: Tensor, key: Tensor, real: Tensor) -> Cross:
-    """Softmax over each neuron's row and column, itself once, of what is real there.
+def attend(query: Tensor, key: Tensor, source_mask: Mask) -> Cross:
+    """Softmax over each neuron's row and column, itself once, of what counts there.
 
-    query, key (B, d, H, W), real (B, H, W): 1 or 0.
+    query, key (B, d, H, W), source_mask (B, n).
     """
-    height, width = real.shape[-2:]
-    query = query.to(real.dtype) * query.shape[1] ** -0.5
-    key = key.to(real.dtype)
-    least = torch.finfo(real.dtype).min
+    height, width = query.shape[-2:]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    query, key = query.to(dtype) * query.shape[1] ** -0.5, key.to(dtype)
+    least = torch.finfo(dtype).min
     with torch.autocast(query.device.type, enabled=False):
         row = query.permute(0, 2, 3, 1) @ key.permute(0, 2, 1, 3)  # (B, H, W, W)
         column = (query.permute(0, 3, 2, 1) @ key.permute(0, 3, 1, 2)).transpose(1, 2)
-        is_own = torch.eye(height, dtype=torch.bool, device=real.device).unsqueeze(1)  # (H, 1, H)
-        row = row.masked_fill(real.unsqueeze(2) == 0, least)
-        column = column.masked_fill(is_own | (real.mT.unsqueeze(1) == 0), least)
+        unseen = torch.eye(height, dtype=torch.bool, device=query.device).unsqueeze(1)  # (H, 1, H)
+        if source_mask is not None:
+            padding = ~source_mask.unflatten(1, (height, width))
+            row = row.masked_fill(padding.unsqueeze(2), least)
+            unseen = unseen | padding.mT.unsqueeze(1)
+        column = column.masked_fill(unseen, least)
         share = torch.cat([row, column], -1).softmax(-1)
     return Cross(*share.split([width, height], -1))

@@ -28,9 +28,11 @@ class FactoredContext(Context):
         """
 
     def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
-        values = self.values(x if source is None else source)
+        features = (x if source is None else source).flatten(2).transpose(1, 2)
         channel_share, source_share = self.factors(x, source, source_mask)
-        return channel_share.to(values) @ (source_share.mT.to(values) @ values)
+        means = source_share.mT.to(features) @ features  # (B, R, C)
+        values = self.values(means.mT.unsqueeze(-1))  # W_c after the means: both are linear
+        return channel_share.to(values) @ values
 
     def coefficient_rows(
         self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask

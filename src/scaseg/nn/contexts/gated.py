@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.balanced import BalancedContext
-from scaseg.nn.contexts.parts import counted, neurons
+from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import check_number
 
 
@@ -60,9 +60,8 @@ class GatedContext(BalancedContext):
     def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         channel_share, source_share = super().factors(x, source, source_mask)
         gate = neurons(self.gate(x)).sigmoid()  # (B, n, 1)
-        counts = counted(torch.ones_like(source_share[..., :1]), source_mask)
-        even = counts / counts.sum(1, keepdim=True).clamp(min=1)
+        even = softmax_over_sources(torch.zeros_like(source_share[..., :1]), source_mask)
         return (
             torch.cat([gate * channel_share, 1 - gate], -1),
-            torch.cat([source_share, even], -1),
+            torch.cat([source_share.mT, even.mT], 1).mT,  # as they lie in memory
         )

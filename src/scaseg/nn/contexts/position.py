@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.balanced import BalancedContext
-from scaseg.nn.contexts.parts import places, real_map
+from scaseg.nn.contexts.parts import extents, line_of
 
 WAVES = 4  # of each axis: from half a period over the image to four
 
@@ -31,25 +31,26 @@ class PositionContext(BalancedContext):
 
     def query_and_key(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = super().query_and_key(x, source, source_mask)
-        of_query, of_key = self.place.weight.to(query.dtype).chunk(2)
-        there = waves(real_map(x, source, source_mask))
+        width = query.shape[-1]
         with torch.autocast(x.device.type, enabled=False):
-            query = query + there @ of_query.mT
+            weight = self.place.weight.to(query.dtype)
+            here = there = waves(x, source_mask if source is None else None, weight)
             if source is not None:
-                there = waves(real_map(source, None, source_mask))
-            return query, key + there @ of_key.mT
+                there = waves(source, source_mask, weight)
+            return query + here[..., :width], key + there[..., width:]
 
 
-def waves(real: Tensor) -> Tensor:
-    """Describe the place of each neuron of a map (B, H, W) in its real part: (B, n, 4 WAVES)."""
+def waves(x: Tensor, source_mask: Mask, weight: Tensor) -> Tensor:
+    """The place of each neuron in the real part of its map, through a matrix (d, 4 WAVES).
 
-    def along(line: Tensor) -> Tensor:
-        place, extent = places(line)
-        share = (place + 0.5) / extent.clamp(min=1)  # 0 to 1 over the real part
-        angle = math.pi * share.unsqueeze(-1) * 2.0 ** torch.arange(WAVES).to(share)
-        return torch.cat([angle.sin(), angle.cos()], -1)  # (B, length, 2 WAVES)
-
-    rows, columns = along(real.amax(2)), along(real.amax(1))
-    size = (-1, real.shape[1], real.shape[2], -1)
-    grid = torch.cat([rows.unsqueeze(2).expand(size), columns.unsqueeze(1).expand(size)], -1)
-    return grid.flatten(1, 2)
+    Sines and cosines of its row, then of its column -> (B or 1, n, d).
+    """
+    found = []
+    for length, extent, own in zip(
+        x.shape[-2:], extents(x, source_mask), weight.chunk(2, 1), strict=True
+    ):
+        share = (line_of(x, length)[None, :, None] + 0.5) / extent  # 0 to 1 over the real part
+        angle = math.pi * share * 2 ** line_of(x, WAVES)
+        found.append(torch.cat([angle.sin(), angle.cos()], -1).to(own) @ own.mT)
+    rows, columns = found
+    return (rows.unsqueeze(2) + columns.unsqueeze(1)).flatten(1, 2)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from scaseg.nn.context import Context, Mask, Source
 from scaseg.nn.contexts.parts import (
     convolution,
+    extents,
     hats,
-    places,
-    real_map,
+    line_of,
     refuse_source,
     softmax_over_sources,
 )
@@ -62,11 +62,10 @@ class PsaContext(Context):
 
     def attend(self, x: Tensor, source_mask: Mask) -> Tensor:
         """Return the coefficients of all neurons of a map, rows of sum 1: (B, n, n)."""
-        real = real_map(x, None, source_mask)
-        collected = surroundings(self.collect(x), real, self.grid)
-        distributed = surroundings(self.distribute(x), real, self.grid).mT
-        found = (softmax_over_sources(one.mT, source_mask).mT for one in (collected, distributed))
-        return torch.stack(list(found)).mean(0)
+        collected = surroundings(self.collect(x), self.grid, source_mask)
+        distributed = surroundings(self.distribute(x), self.grid, source_mask).mT
+        found = [softmax_over_sources(one.mT, source_mask).mT for one in (collected, distributed)]
+        return (found[0] + found[1]) / 2
 
     def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
@@ -80,20 +79,20 @@ class PsaContext(Context):
         return self.attend(x, source_mask)[:, targets]
 
 
-def surroundings(score: Tensor, real: Tensor, grid: int) -> Tensor:
+def surroundings(score: Tensor, grid: int, source_mask: Mask) -> Tensor:
     """Read each neuron's scores of the places around it at all neurons: (B, n, n).
 
     score (B, grid^2, H, W); the middle of the grid is the neuron itself, and its edges lie one
-    extent of the real part (B, H, W) away.
+    extent of the real part away.
     """
 
-    def along(line: Tensor) -> Tensor:
-        """line (B, length) -> (B, length, length, grid): weights of the places for each offset."""
-        place, extent = places(line)
-        offset = (place - place.unsqueeze(1)) / extent.clamp(min=1).unsqueeze(-1)
+    def along(length: int, extent: int | Tensor) -> Tensor:
+        """-> (B or 1, length, length, grid): weights of the places for each offset."""
+        place = line_of(score, length)
+        offset = (place - place.unsqueeze(1)).unsqueeze(0) / extent
         return hats((offset + 1) * (grid - 1) / 2, grid)
 
-    rows, columns = along(real.amax(2)), along(real.amax(1))
+    rows, columns = map(along, score.shape[-2:], extents(score, source_mask))
     with torch.autocast(score.device.type, enabled=False):
         scores = score.to(rows.dtype).unflatten(1, (grid, grid))
         above = torch.einsum("bgkhw,bhrg->bhwrk", scores, rows)

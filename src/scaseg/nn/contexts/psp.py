@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
-from scaseg.nn.contexts.parts import (
-    check_whole_numbers,
-    convolution,
-    grid_cells,
-    hats,
-    neurons,
-    places,
-    real_map,
-)
+from scaseg.nn.contexts.parts import Grids, check_whole_numbers, convolution
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import reciprocal
 
@@ -51,33 +44,26 @@ class PspContext(BranchContext):
         self.bins = bins
         self.levels = nn.ModuleList(convolution(in_channels, branch_channels) for _ in bins)
 
-    def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
+    def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         there = x if source is None else source
-        counts = real_map(there, None, source_mask)
-        extent = real_map(x, source, source_mask)
-        found = []
-        for grid, level in zip(self.bins, self.levels, strict=True):
-            with torch.autocast(x.device.type, enabled=False):
-                cells = grid_cells(counts, grid)  # (B, R, source)
-                pooled = (cells @ neurons(there)).mT.unsqueeze(-1)  # (B, C, R, 1)
-                between = interpolation(extent, grid) * (cells.sum(-1) > 0).unsqueeze(1)
-                between = between * reciprocal(between.sum(-1)).unsqueeze(-1)
-            reduced = level(pooled.to(x.dtype)).relu().squeeze(-1)  # (B, c, R)
-            found.append(reduced @ between.mT.to(reduced))
-        return torch.cat(found, 1).unflatten(2, x.shape[-2:])
-
-
-def interpolation(real: Tensor, grid: int) -> Tensor:
-    """Weigh the cells of a grid for each neuron, bilinearly between their centres.
-
-    real (B, H, W): 1 where a neuron is real, whose part of the map the grid divides ->
-    (B, n, grid^2), rows of sum 1.
-    """
-
-    def along(line: Tensor) -> Tensor:
-        """line (B, length) -> (B, length, grid)."""
-        place, count = places(line)
-        return hats(((place + 0.5) * grid / count.clamp(min=1) - 0.5).clamp(0, grid - 1), grid)
-
-    rows, columns = along(real.amax(2)), along(real.amax(1))
-    return torch.einsum("bhr,bwc->bhwrc", rows, columns).flatten(3).flatten(1, 2)
+        sizes = [grid * grid for grid in self.bins]
+        grids = Grids(there, source_mask, self.bins)
+        with torch.autocast(x.device.type, enabled=False):
+            cells = grids.cells()  # (B or 1, source, R)
+            between = grids.between() if source is None else Grids(x, None, self.bins).between()
+            if source_mask is not None:  # a cell without neurons has no share
+                between = between * (cells.sum(1, keepdim=True) > 0)
+                of_grids = between.split(sizes, -1)
+                between = torch.cat(
+                    [one * reciprocal(one.sum(-1)).unsqueeze(-1) for one in of_grids], -1
+                )
+            features = there.flatten(2).transpose(1, 2)
+            pooled = (cells.mT.to(features) @ features).mT.unsqueeze(-1)  # (B, C, R, 1)
+        # P before the interpolation, which is linear too: it then sees R cells, not n neurons
+        weights = self.project.weight.flatten(1).chunk(len(self.bins), 1)
+        found = [
+            F.linear(level(own).relu().squeeze(-1).mT, weight)
+            for level, own, weight in zip(self.levels, pooled.split(sizes, 2), weights, strict=True)
+        ]
+        values = torch.cat(found, 1)  # (B, R, M)
+        return between.to(values) @ values
