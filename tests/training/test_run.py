@@ -259,8 +259,8 @@ def test_transforms_of_the_users_own(scenes):
 
 
 def test_a_run_that_is_not_there_cannot_be_resumed(scenes, tmp_path):
-    for out in (None, tmp_path / "nothing"):
-        with pytest.raises(ValueError, match="has no run"):
+    for out, message in ((None, "needs --out"), (tmp_path / "nothing", "has no run")):
+        with pytest.raises(ValueError, match=message):
             train(settings(scenes), out, resume=True, quiet=True)
 
 
@@ -313,5 +313,10 @@ def test_from_python_as_by_command(scenes, tmp_path, capsys):
     assert (tmp_path / "out" / "confusion.csv").is_file()
     with pytest.raises(scaseg.errors.UserError, match="overrides: given with a RunConfig"):
         train(settings(scenes), None, overrides={"training.epochs": 2})
-    with pytest.raises(ValueError, match=r"--training\.seed: cannot change in a run"):
-        train(None, tmp_path / "run", resume=True, overrides={"training.seed": 2})
+    # the same command again is fine
+    again = train(None, tmp_path / "run", resume=True, overrides=overrides, quiet=True)
+    assert again.best_epoch == result.best_epoch == 1
+    for key, value, was in (("training.seed", 2, 0), ("model.start_from", "x", None)):
+        problem = rf"--{key}: cannot change in a run that is resumed \({was} in "
+        with pytest.raises(ValueError, match=f"{problem}.*; leave it out, or begin another run"):
+            train(None, tmp_path / "run", resume=True, overrides={key: value})

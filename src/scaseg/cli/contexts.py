@@ -52,22 +52,25 @@ def add_command(add: Callable[..., Parser]) -> None:
 def _contexts(options: argparse.Namespace) -> None:
     from scaseg.nn.description import describe_contexts
 
+    found = describe_contexts(options.channels, options.sides, classes=options.classes)
     with located("--channels"):
-        found = describe_contexts(options.channels, options.sides, classes=options.classes)
-    if options.json:
-        print(json.dumps([asdict(one) for one in found], indent=2))
-        return
-    if options.csv:
-        print("context,parameters,n,multiply_adds,memory")
-        for one in found:
-            for neurons, count in one.multiply_adds.items():
-                print(f"{one.name},{one.parameters},{neurons},{count},{one.memory[neurons]}")
-        return
-    width = max(shutil.get_terminal_size().columns - 4, 20)
-    for one in found:
-        print(one.name)
-        for line in _lines(one):
-            print(textwrap.indent(textwrap.fill(line, width, subsequent_indent="  "), "    "))
+        if options.json:
+            print(json.dumps([asdict(one) for one in found], indent=2))
+        elif options.csv:
+            print("context,parameters,n,multiply_adds,memory")
+            for one in found:
+                for neurons, count in one.multiply_adds.items():
+                    print(f"{one.name},{one.parameters},{neurons},{count},{one.memory[neurons]}")
+        else:
+            width = max(shutil.get_terminal_size().columns - 4, 20)
+            for one in found:
+                lines = [textwrap.fill(line, width, subsequent_indent="  ") for line in _lines(one)]
+                print(
+                    one.name,
+                    *(textwrap.indent(line, "    ") for line in lines),
+                    sep="\n",
+                    flush=True,
+                )
 
 
 def _lines(one: ContextDescription) -> list[str]:

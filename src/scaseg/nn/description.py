@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from scaseg.nn.build import build_context
@@ -32,9 +32,12 @@ class ContextDescription:
 
 def describe_contexts(
     channels: int, sides: Sequence[int], *, classes: int
-) -> list[ContextDescription]:
-    """Describe every context of the registry, for square maps of `channels` with these sides."""
-    return [_describe(name, channels, sides, classes) for name in CONTEXTS]
+) -> Iterator[ContextDescription]:
+    """Describe each context of the registry, for square maps of `channels` with these sides.
+
+    One after the other: counting them all takes ten seconds.
+    """
+    return (_describe(name, channels, sides, classes) for name in CONTEXTS)
 
 
 def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> ContextDescription:

@@ -49,9 +49,10 @@ from scaseg.training.data import (
     training_loader,
 )
 from scaseg.training.distributed import is_rank_zero
-from scaseg.training.module import SegmentationModule, poly_factor
+from scaseg.training.module import SegmentationModule
 from scaseg.training.pictures import ValidationPictures
 from scaseg.training.result import COLUMNS, Result, finish, finished_result, is_finished
+from scaseg.training.resume import changes, keep_batch, schedule_note
 from scaseg.training.run_folder import (
     DATA_PAGE,
     LAST,
@@ -75,12 +76,6 @@ from scaseg.training.trainer import (
 )
 
 Log = Callable[[str], None]
-# settings that may change when a run is resumed, perhaps on another machine; on another number of
-# devices the images of a step stay as many
-MOVABLE = {"machine.devices", "machine.nodes", "data.root", "training.on_nan", "training.epochs"}
-MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
-MOVABLE |= {f"machine.{key}" for key in ("strategy", "augment", "activation_checkpointing")}
-MOVABLE |= {"machine.cuda_graphs"}
 
 
 def train(
@@ -134,23 +129,22 @@ def train(
         resume = has_state(folder / LAST) or (folder / MODEL / CONFIG).is_file()
         overwrite |= not resume and (folder / RECIPE).is_file()
         if resume and not isinstance(run, RunConfig):
-            overrides, run = _unchanged(folder, run, overrides), None
+            overrides.pop("model.start_from", None)  # resolved when the run began
+            overrides, run = changes(folder, overrides, USUAL if run is None else run), None
     notes = [] if resume or run is not None else [USUAL_NOTE]
     if resume:
         if overwrite or fast_dev_run or isinstance(run, (str, Path)):
             raise UserError("--resume", "comes with --out alone", "the rest is in the run folder")
-        for key in sorted(set(overrides) - MOVABLE):
-            raise UserError(f"--{key}", "cannot change in a run that is resumed", "leave it out")
-        if folder is None or not (folder / RECIPE).is_file():
-            problem = f"{folder} has no run ({RECIPE})"
-            raise UserError("--resume", problem, "start it without --resume")
+        if folder is None:
+            raise UserError("--resume", "needs --out", "give the folder of the run")
+        overrides = changes(folder, overrides)
         run = folder / RECIPE if run is None else run
     if not isinstance(run, RunConfig):
         run = load_recipe(USUAL if run is None else run, overrides)
     elif start_from is not None:
         run = replace(run, model=replace(run.model, start_from=str(start_from)))
     if resume and folder is not None:
-        run, kept = _keep_batch(run, load_recipe(folder / RECIPE))
+        run, kept = keep_batch(run, load_recipe(folder / RECIPE))
         notes += kept
     if not resume:
         run = adopt_architecture(run, set(overrides), folder)
@@ -348,7 +342,7 @@ def _train(
         assert trainer.max_epochs is not None
         module.steps = max(1, trainer.max_epochs * -(-len(images) // training.accumulate))
         if before != training.epochs:
-            log(_schedule_note(module, before, files.steps_done))
+            log(schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
         # all batches of one size: one search
         one_size = run.augment.crop is not None or run.augment.fit is not None
@@ -365,48 +359,6 @@ def _train(
         except OSError as error:
             raise WorkError(f"writing {folder / MODEL}", str(error)) from error
     return Result(model.eval(), table.rows, best.epoch if best else None, folder)
-
-
-def _unchanged(
-    folder: Path, recipe: str | Path | None, overrides: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Those of the settings of a command that may change; UserError where others have."""
-    wanted = asdict(load_recipe(USUAL if recipe is None else recipe, overrides))
-    recorded = asdict(load_recipe(folder / RECIPE))
-    for key in sorted(set(overrides) - MOVABLE - {"model.start_from"}):
-        first, *rest = key.split(".")
-        now, before = wanted[first], recorded[first]
-        for part in rest:
-            now, before = now.get(part), before.get(part)
-        if now != before:
-            problem = f"{now}, but {folder} is a run with {before}"
-            raise UserError(f"--{key}", problem, "give another folder, or the same settings")
-    return {key: value for key, value in overrides.items() if key in MOVABLE}
-
-
-def _keep_batch(run: RunConfig, before: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The run with as many images a step as before, on however many processes; and a note."""
-    images = before.training.batch_size * before.machine.devices * before.machine.nodes
-    processes = run.machine.devices * run.machine.nodes
-    if processes == before.machine.devices * before.machine.nodes:
-        return run, []
-    if images % processes:
-        problem = f"{processes} processes for the {images} images of a step"
-        raise UserError("--devices", problem, f"give a number that divides {images}")
-    size = images // processes
-    note = f"{images} images a step, as before: {size} on each of {processes}"
-    return replace(run, training=replace(run.training, batch_size=size)), [note]
-
-
-def _schedule_note(module: SegmentationModule, before: int, done: int) -> str:
-    """Say what another number of epochs does to the learning rate."""
-    config, steps = module.config, (before * module.steps // module.config.epochs, module.steps)
-    power, warmup = config.poly_power, config.warmup
-    old, new = (config.lr * poly_factor(done, one, power=power, warmup=warmup) for one in steps)
-    return (
-        f"{before} -> {config.epochs} epochs: the schedule goes on where a run of {config.epochs} "
-        f"would be, lr {old:.1e} -> {new:.1e}"
-    )
 
 
 def _given(

@@ -1,0 +1,71 @@
+"""What may change when a run is resumed, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from scaseg.config.recipe import load_recipe
+from scaseg.config.run import RunConfig
+from scaseg.errors import UserError
+from scaseg.io.model_folder import RECIPE
+from scaseg.training.module import SegmentationModule, poly_factor
+
+# settings that may change when a run is resumed, perhaps on another machine; on another number of
+# devices the images of a step stay as many
+MOVABLE = {"machine.devices", "machine.nodes", "data.root", "training.on_nan", "training.epochs"}
+MOVABLE |= {f"machine.{key}" for key in ("device", "precision", "channels_last", "workers")}
+MOVABLE |= {f"machine.{key}" for key in ("strategy", "augment", "activation_checkpointing")}
+MOVABLE |= {"machine.cuda_graphs"}
+
+
+def changes(
+    folder: Path, overrides: Mapping[str, Any], recipe: str | Path | None = None
+) -> dict[str, Any]:
+    """Those settings of a command that may change in the run of a folder, to be resumed.
+
+    recipe: that the command names; None: that of the run. UserError where there is no run, or
+    another setting differs from it; what is said again is fine.
+    """
+    if not (folder / RECIPE).is_file():
+        problem = f"{folder} has no run ({RECIPE})"
+        raise UserError("--resume", problem, "start it without --resume")
+    recorded = asdict(load_recipe(folder / RECIPE))
+    wanted = asdict(load_recipe(recipe or folder / RECIPE, overrides))
+    for key in sorted(set(overrides) - MOVABLE):
+        first, *rest = key.split(".")
+        now, before = wanted[first], recorded[first]
+        for part in rest:
+            now, before = now.get(part), before.get(part)
+        if now != before:
+            problem = f"cannot change in a run that is resumed ({before} in {folder})"
+            remedy = f"leave it out, or begin another run: --start-from {folder}"
+            raise UserError(f"--{key}", problem, remedy)
+    return {key: value for key, value in overrides.items() if key in MOVABLE}
+
+
+def keep_batch(run: RunConfig, before: RunConfig) -> tuple[RunConfig, list[str]]:
+    """The run with as many images a step as before, on however many processes; and a note."""
+    images = before.training.batch_size * before.machine.devices * before.machine.nodes
+    processes = run.machine.devices * run.machine.nodes
+    if processes == before.machine.devices * before.machine.nodes:
+        return run, []
+    if images % processes:
+        problem = f"{processes} processes for the {images} images of a step"
+        raise UserError("--devices", problem, f"give a number that divides {images}")
+    size = images // processes
+    note = f"{images} images a step, as before: {size} on each of {processes}"
+    return replace(run, training=replace(run.training, batch_size=size)), [note]
+
+
+def schedule_note(module: SegmentationModule, before: int, done: int) -> str:
+    """Say what another number of epochs does to the learning rate."""
+    config, steps = module.config, (before * module.steps // module.config.epochs, module.steps)
+    power, warmup = config.poly_power, config.warmup
+    old, new = (config.lr * poly_factor(done, one, power=power, warmup=warmup) for one in steps)
+    return (
+        f"{before} -> {config.epochs} epochs: the schedule goes on where a run of {config.epochs} "
+        f"would be, lr {old:.1e} -> {new:.1e}"
+    )
