@@ -120,22 +120,29 @@ class Calibration:
         """Count an image: probabilities (classes, H, W) at temperature 1, truth (H, W)."""
         labelled = truth != ignore_index
         right = truth[labelled]
+        # a GPU adds up its own: to copy every pixel takes longer than the network; MPS cannot
+        device = truth.device if truth.is_cuda else torch.device("cpu")
+        self.bins, self.losses = self.bins.to(device), self.losses.to(device)
         for index, temperature in enumerate((1.0, self.temperature)):
             if index and temperature == 1:
                 self.bins[1] = self.bins[0]
                 continue
             confidence, guess = (one[labelled] for one in soften(probabilities, temperature).max(0))
-            place = (confidence * BINS).long().clamp(max=BINS - 1).cpu()
+            place = (confidence * BINS).long().clamp(max=BINS - 1).to(device)
             facts = (torch.ones_like(confidence), confidence, guess == right)
             for row, fact in zip(self.bins[index], facts, strict=True):
-                row += torch.bincount(place, fact.cpu().double(), minlength=BINS)
+                row += torch.bincount(place, fact.to(device).double(), minlength=BINS)
         places = labelled.flatten().nonzero()[:, 0]
         places = places[:: -(-len(places) // MOST_PIXELS) or 1]
         some = probabilities.flatten(1)[:, places].float()
         some = some.clamp(min=torch.finfo(torch.float32).tiny).log()
         own = some.gather(0, truth.flatten()[places].long().unsqueeze(0))[0]
-        losses = [((some / one).logsumexp(0) - own / one).sum() for one in TEMPERATURES]
-        self.losses += torch.stack(losses).cpu()
+        temperatures = torch.tensor(TEMPERATURES, device=some.device).view(-1, 1)
+        losses = [
+            ((some / these.unsqueeze(2)).logsumexp(1) - own / these).sum(1)
+            for these in temperatures.split(len(temperatures) if truth.is_cuda else 1)
+        ]
+        self.losses += torch.cat(losses).to(device)
 
     def errors(self) -> tuple[float, float]:
         """Return the expected calibration error before and after the model's temperature.

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 import scaseg
+from scaseg.config.run import MachineConfig
+from scaseg.data.datasets.folder import FolderDataset
 from scaseg.training.checkpoint_io import read_state
+from scaseg.training.evaluation import evaluate
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
@@ -100,3 +103,22 @@ def test_fsdp_on_one_gpu_takes_the_same_steps(scenes, tmp_path, capsys, precisio
     longer = {"training.epochs": "3", "machine.strategy": "ddp"}  # a state is whole
     result = train(out=tmp_path / "fsdp", resume=True, overrides=longer, quiet=True)
     assert len(result.rows) == 3
+
+
+def test_validation_in_batches(scenes, monkeypatch):
+    """Of a similar size: the figures of single images, and of a CPU."""
+    torch.manual_seed(0)
+    model = scaseg.create_model("mobilenet_v2", "sca", "pyramid", classes=3).eval()
+    data, found = FolderDataset(scenes, "train"), []
+    for device, size in (("cpu", None), ("cuda", 1), ("cuda", None)):
+        monkeypatch.setattr(SegmentationModule, "validation_batch", size)
+        machine = MachineConfig(device=device, workers=0)
+        found.append(evaluate(model, data, machine=machine, quiet=True))
+    pixels = found[0].confusion.counts.sum()
+    for other in found[1:]:
+        assert other.confusion.counts.sum(1).equal(found[0].confusion.counts.sum(1))
+        moved = (other.confusion.counts - found[0].confusion.counts).abs().sum()
+        assert moved <= 0.01 * pixels  # TF32
+        assert other.calibration.errors() == pytest.approx(found[0].calibration.errors(), abs=0.01)
+        losses = (one.calibration.losses.cpu() for one in (other, found[0]))
+        torch.testing.assert_close(*losses, rtol=0.01, atol=0)

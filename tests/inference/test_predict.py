@@ -9,7 +9,8 @@ from PIL import Image
 
 import scaseg
 from scaseg.data.decode.image import read_image, read_labels
-from scaseg.inference.predict import _Queued, _take_batch, predict, predict_stream
+from scaseg.inference.batching import SizeQueue
+from scaseg.inference.predict import predict, predict_stream
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.plots.palette import _entries, default_palette
@@ -130,15 +131,17 @@ def test_a_batch_is_normalized_as_predict_does_it():
 
 
 def test_similar_sizes_wait_for_each_other():
-    queue = [_Queued(size, None, size) for size in [(80, 60), (60, 80), (81, 60), (200, 300)]]
-    assert [one.key for one in _take_batch(queue, 4)] == [(80, 60), (81, 60)]
-    assert [one.key for one in queue] == [(60, 80), (200, 300)]
+    queue = SizeQueue(small_model(), TestTimeAugmentation(), 4)
+    for size in [(80, 60), (60, 80), (81, 60), (200, 300)]:
+        assert not queue.add(size, *size)
+    batches = list(iter(queue.take, []))
+    assert batches == [[(80, 60), (81, 60)], [(60, 80)], [(200, 300)]]
 
 
 @pytest.mark.parametrize(("batch_size", "pixels", "most"), [(2, 10**6, 8), (100, 8 * 48 * 16, 14)])
 def test_nothing_waits_for_ever(monkeypatch, batch_size, pixels, most):
     """Streams of any length are worked through with a short queue, of images and of pixels."""
-    monkeypatch.setattr("scaseg.inference.predict.MOST_QUEUED", pixels)
+    monkeypatch.setattr("scaseg.inference.batching.MOST_QUEUED", pixels)
     taken = []
 
     def stream():

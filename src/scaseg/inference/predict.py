@@ -16,13 +16,13 @@ from torch import Tensor
 
 from scaseg.data.decode.bands import picture
 from scaseg.errors import UserError
+from scaseg.inference.batching import SizeQueue
 from scaseg.inference.preprocessing import (
     IMAGE_TYPES,
     MOST_PINNED,
     ImageLike,
     as_array,
     as_batch,
-    input_size,
 )
 from scaseg.inference.processes import Arena
 from scaseg.inference.segmentation import Segmentation
@@ -32,11 +32,6 @@ from scaseg.models.segmenter import Segmenter, evaluating, not_finite
 from scaseg.plots.palette import default_palette
 from scaseg.system import Precision, autocast
 
-# Pixels of a batch, padding counted: beyond it more images at once gain nothing and cost memory
-BATCH_PIXELS = 4_000_000
-MOST_QUEUED = 64_000_000  # pixels of images that wait for others of their size
-# How much of a batch may be padding, which is computed for nothing
-PADDING = 0.15
 MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB, on a GPU 8 times as many
 
 Key = TypeVar("Key")
@@ -129,7 +124,7 @@ def predict_stream(
     device = model.device
     is_cuda = device.type == "cuda"
     batch_size = usual_batch_size(batch_size, device.type)
-    queue: list[_Queued] = []
+    queue: SizeQueue[_Queued] = SizeQueue(model, tta, batch_size)
     keep = _Keep(scores, confidence, min_confidence, open_scores, arena)
     under_way: list[_UnderWay] = []
 
@@ -169,14 +164,10 @@ def predict_stream(
 
     try:
         for key, pixels in images:
-            size = input_size(model, pixels.shape[0], pixels.shape[1], max(tta.scales))
-            queue.append(_Queued(key, pixels, size))
-            if batch_size == 1 or tta.needs_windows(size):
-                yield from compute([queue.pop()])
-            elif _is_full(queue, batch_size):
-                yield from compute(_take_batch(queue, batch_size))
-        while queue:
-            yield from compute(_take_batch(queue, batch_size))
+            if batch := queue.add(_Queued(key, pixels), pixels.shape[0], pixels.shape[1]):
+                yield from compute(batch)
+        while batch := queue.take():
+            yield from compute(batch)
     except Exception:
         yield from finished(0)  # what is computed already
         raise
@@ -199,11 +190,10 @@ def check_confidence(least: float | None) -> None:
 
 
 class _Queued(NamedTuple):
-    """An image that waits for others of its size, which is the one given to the network."""
+    """An image that waits for others of its size."""
 
     key: Any
     pixels: NDArray[Any]
-    size: tuple[int, int]
 
 
 class _Keep(NamedTuple):
@@ -234,35 +224,6 @@ class _UnderWay(NamedTuple):
     found: list[tuple[Any, Segmentation]]
     finite: Tensor | None
     done: torch.Event | None
-
-
-def _is_full(queue: list[_Queued], batch_size: int) -> bool:
-    """Whether the image that has waited longest has company enough, or has waited long enough."""
-    first = queue[0].size
-    alike = sum(one.size == first for one in queue)
-    area = sum(one.pixels.shape[0] * one.pixels.shape[1] for one in queue)
-    is_batch = alike >= min(batch_size, max(1, BATCH_PIXELS // (first[0] * first[1])))
-    return is_batch or len(queue) >= 4 * batch_size or area > MOST_QUEUED
-
-
-def _take_batch(queue: list[_Queued], batch_size: int) -> list[_Queued]:
-    """Take the image that has waited longest, and others near its size, out of the queue."""
-    batch = [queue.pop(0)]
-    height, width = batch[0].size
-    area = height * width
-    near = sorted(queue, key=lambda other: abs(other.size[0] - height) + abs(other.size[1] - width))
-    for other in near:
-        if len(batch) == batch_size:
-            break
-        high, wide = max(height, other.size[0]), max(width, other.size[1])
-        padded = (len(batch) + 1) * high * wide
-        real = area + other.size[0] * other.size[1]
-        if padded <= BATCH_PIXELS and real >= (1 - PADDING) * padded:
-            batch.append(other)
-            height, width, area = high, wide, real
-    taken = {id(other) for other in batch}
-    queue[:] = [other for other in queue if id(other) not in taken]
-    return batch
 
 
 def _segmentations(

@@ -27,6 +27,7 @@ SCALES = (0.75, 1.0, 1.25)  # of --tta, with flips
 SCOPES = ("window", "image")
 MOST_SCALES = 64
 OVERLAP = 64
+STEP = 32  # pixels: padded batches come in few sizes, since cuDNN plans each layer for each size
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,9 @@ def _one_pass(
 ) -> list[RowStream]:
     counts = [len(one.image) for one in images]
     height, width = (max(lengths) for lengths in zip(*(one.size for one in images), strict=True))
+    if any(one.size != images[0].size for one in images):
+        step = -(-STEP // model.backbone.multiple) * model.backbone.multiple
+        height, width = (-(-side // step) * step for side in (height, width))
     edges = [(0, width - one.size[1], 0, height - one.size[0]) for one in images]
     wholes = [one.whole() for one in images]
     batch, sizes = wholes[0], None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from scaseg.config.run import MachineConfig, RunConfig, TrainingConfig
 from scaseg.data.device_augmentation import PlannedBatch, augment
 from scaseg.data.loading import EvaluationExample
 from scaseg.data.sample import IGNORE, Batch, normalize
-from scaseg.errors import located
-from scaseg.inference.tta import TestTimeAugmentation, predict_scores
+from scaseg.errors import UserError, located
+from scaseg.inference.batching import SizeQueue
+from scaseg.inference.tta import TestTimeAugmentation, mean_rows, score_maps
 from scaseg.losses import AVERAGED, total_weight
 from scaseg.metrics import Calibration, ConfusionMatrix, Scores
 from scaseg.models.padding import enlarge
@@ -42,6 +43,14 @@ def poly_factor(step: int, steps: int, *, power: float, warmup: int = 0) -> floa
     return start * max(0.0, 1 - step / steps) ** power
 
 
+class Judged(NamedTuple):
+    """A validation image, its number among those of this process, and predicted classes (H, W)."""
+
+    number: int
+    example: EvaluationExample
+    predicted: Tensor
+
+
 class SegmentationModule(LightningModule):
     """A segmenter with its loss, metrics and optimizer.
 
@@ -51,6 +60,8 @@ class SegmentationModule(LightningModule):
     """
 
     steps = 1
+    validation_batch: int | None = None  # images of a similar size at once; None: as usual
+    _queue: SizeQueue[tuple[int, EvaluationExample]]
 
     def __init__(
         self,
@@ -289,6 +300,8 @@ class SegmentationModule(LightningModule):
         return self.trainer.state.fn == TrainerFn.FITTING
 
     def on_validation_epoch_start(self) -> None:
+        tta, usual = self.tta or TestTimeAugmentation(), 16 if self.device.type == "cuda" else 1
+        self._queue = SizeQueue(self.model, tta, self.validation_batch or usual)
         self.confusion = ConfusionMatrix(len(self.model.config.classes))
         self.calibration = Calibration(self.model.config.temperature)
         self._validation_losses = []
@@ -296,9 +309,35 @@ class SegmentationModule(LightningModule):
         unshard(self.model)  # after EMA has put in its weights
         self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
 
-    def validation_step(self, example: EvaluationExample, batch_idx: int) -> Tensor:
-        """Count the predicted classes (H, W), and return them for callbacks."""
-        probabilities = predict_scores(self.model, example.image, self.tta)
+    def validation_step(self, example: EvaluationExample, batch_idx: int) -> dict[str, Any]:
+        """Judge images whose batch is due, perhaps none; return them for callbacks."""
+        batches = [self._queue.add((batch_idx, example), *example.image.shape[-2:])]
+        if batch_idx + 1 == self.trainer.num_val_batches[0]:
+            batches += iter(self._queue.take, [])
+        return {"judged": [one for batch in batches if batch for one in self._judge(batch)]}
+
+    @torch.no_grad()
+    def _judge(self, batch: Sequence[tuple[int, EvaluationExample]]) -> Iterator[Judged]:
+        """Count the predicted classes (H, W) of images that the network gets at once."""
+        tta, maps = self._queue.tta, None
+        try:
+            maps = score_maps(self.model, [example.image.unsqueeze(0) for _, example in batch], tta)
+        except (torch.OutOfMemoryError, UserError) as fault:
+            if len(batch) == 1:
+                with located(batch[0][1].name):
+                    raise
+            if not isinstance(fault, UserError):
+                self.validation_batch = self._queue.batch_size = max(1, len(batch) // 2)
+        if maps is None:  # one by one: what is wrong is one's, and what is computed is let go
+            for one in batch:
+                yield from self._judge([one])
+            return
+        for (number, example), own in zip(batch, maps, strict=True):
+            (_, found), *_ = mean_rows(own, example.image.shape[-2], crf=tta.crf)
+            yield Judged(number, example, self._count(example, found[0]))
+
+    def _count(self, example: EvaluationExample, probabilities: Tensor) -> Tensor:
+        """Count the predicted classes of an image, and return them (H, W)."""
         predicted = probabilities.argmax(0)
         with located(example.name):
             self.confusion.update(predicted, example.labels)

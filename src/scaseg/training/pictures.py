@@ -10,13 +10,12 @@ from PIL import Image
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from scaseg.data.loading import EvaluationExample
 from scaseg.io.atomic import whole_file
 from scaseg.metrics import percent
 from scaseg.plots.palette import default_palette
 from scaseg.plots.validation_sheet import Panel, validation_sheet
 from scaseg.training.distributed import all_gather
-from scaseg.training.module import SegmentationModule
+from scaseg.training.module import Judged, SegmentationModule
 from scaseg.training.run_folder import PICTURES
 
 
@@ -41,15 +40,17 @@ class ValidationPictures(Callback):
         trainer: Trainer,
         pl_module: LightningModule,
         outputs: Any,
-        batch: EvaluationExample,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        *_: Any,
     ) -> None:
-        index = trainer.global_rank + batch_idx * trainer.world_size  # as EvaluationSampler counts
-        if index in self.chosen:
-            image = batch.image.permute(1, 2, 0).cpu().numpy()
-            labels, predicted = batch.labels.cpu().numpy(), outputs.cpu().numpy()
-            self._panels.append((index, Panel.of(batch.name, image, labels, predicted)))
+        judged: Judged
+        for judged in outputs["judged"]:
+            example = judged.example
+            # as EvaluationSampler counts
+            index = trainer.global_rank + judged.number * trainer.world_size
+            if index in self.chosen:
+                image = example.image.permute(1, 2, 0).cpu().numpy()
+                labels, predicted = example.labels.cpu().numpy(), judged.predicted.cpu().numpy()
+                self._panels.append((index, Panel.of(example.name, image, labels, predicted)))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SegmentationModule)
