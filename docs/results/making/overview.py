@@ -35,6 +35,12 @@ PAGES = {
     "rivals/stanford_background": "rivals.md#stanford-background",
     "rivals/camvid": "rivals.md#camvid",
     "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
+    "depth/vgg16_2": "experiments/depth.md#vgg16-two-blocks",
+    "depth/vgg16_3": "experiments/depth.md#vgg16-three-blocks",
+    "depth/vgg16_4": "experiments/depth.md#vgg16-four-blocks",
+    "depth/mobilenet_v2_3": "experiments/depth.md#mobilenetv2",
+    "depth/mobilenet_v2_5": "experiments/depth.md#mobilenetv2",
+    "depth/mobilenet_v2_7": "experiments/depth.md#mobilenetv2",
 }
 # runs at full length, one seed: what `evaluate --json` printed
 FULL_LENGTH = {
