@@ -21,6 +21,7 @@ from scaseg.explorer import server
 from scaseg.explorer.pictures import shared_picture
 from scaseg.explorer.server import create_app
 from scaseg.explorer.work import FEATURES, THREADS, Work
+from scaseg.registry import CONTEXTS
 
 HOST = "http://127.0.0.1"
 
@@ -81,6 +82,30 @@ def test_a_picture_is_segmented_and_every_answer_is_that_of_python():
     assert occluded["before"] != occluded["after"]
     nothing = web.get(f"/api/images/{found['id']}/occlusion?row=3&col=5&part=0").json()
     assert nothing["before"] == nothing["after"]
+
+
+def test_every_context_answers_with_its_maps_or_says_that_it_has_none():
+    models = {name: network(name) for name in CONTEXTS}
+    web = client(models=models)
+    key = send(web).json()["id"]
+    for name, model in models.items():
+        labels = web.get(f"/api/images/{key}/labels.png?model={name}").content
+        expected = model.predict(picture()).labels
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(labels))), expected), name
+        asked = f"row=3&col=5&model={name}"
+        got = web.get(f"/api/images/{key}/dependency?{asked}")
+        if name == "none" or not model.context.has_maps:
+            assert got.status_code == 422, name
+            continue
+        features = extract_features(model, picture())
+        shares = features.context.dependency_map(features.features, 3, 5)[0].detach()
+        np.testing.assert_allclose(got.json()["shares"], shares.flatten(), rtol=1e-5, atol=1e-8)
+        occluded = web.get(f"/api/images/{key}/occlusion?part=0.3&{asked}").json()
+        others = 1 - shares[3, 5]  # its own share stays
+        assert shares.flatten()[occluded["removed"]].sum() >= 0.3 * others - 1e-6, name
+        for when in ("before", "after"):
+            assert abs(sum(occluded[when].values()) - 1) < 1e-5, name
+        assert occluded["before"] != occluded["after"], name
 
 
 def test_the_page_has_its_parts_and_a_strict_policy():

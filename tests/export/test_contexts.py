@@ -16,7 +16,7 @@ pytest.importorskip("onnxscript", reason="pip install 'scaseg[export]'")
 
 EXPORTED = [name for name in CONTEXTS if not CONTEXTS[name].not_exported]
 # these take seconds each to trace with free sizes; benchmarks/export.py --contexts does
-SLOW = {"heads", "psp", "crf", "psa", "ccnet"}
+SLOW = {"heads", "crf", "ccnet"}
 FREE = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
 SHAPES = [(1, 6, 5, 7), (2, 6, 13, 8), (5, 6, 9, 3)]
 
