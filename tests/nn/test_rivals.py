@@ -230,6 +230,25 @@ def test_dagrnn_is_four_sweeps(size):
     )
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_dagrnn_by_vmap(masked):
+    """Gradients of each image, and the sweeps of several networks, as one by one."""
+    block, x = make("dagrnn").double(), random_map(4, 3)
+    mask = torch.rand(2, 1, 4, 3) < 0.8
+    weights = dict(block.named_parameters())
+
+    def loss(weights, image, counts):
+        options = {"mask": counts} if masked else {}
+        found = torch.func.functional_call(block, weights, (image.unsqueeze(0),), options)
+        return found.square().sum()
+
+    together = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, x, mask)
+    for image in range(2):
+        alone = torch.func.grad(loss)(weights, x[image], mask[image])
+        for name in weights:
+            torch.testing.assert_close(together[name][image], alone[name])
+
+
 def test_dagrnn_sees_the_whole_map():
     block = make("dagrnn").double()
     assert reached(block, 9, 3, 6).all()

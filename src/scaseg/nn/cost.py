@@ -11,13 +11,18 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+from torch.utils.flop_counter import FlopCounterMode, bmm_flop, sdpa_flop_count
 
 from scaseg.nn.build import build_context
 from scaseg.registry import CONTEXTS
 
-# unknown to the counter, which would take it to pieces
-FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+# unknown to the counter: one it would take to pieces, of the other see nothing
+UNKNOWN = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, values, *_, **__: sdpa_flop_count(query, key, values)
+    ),
+    torch.ops.aten.baddbmm_: lambda _, *pair, **__: bmm_flop(*pair),
+}
 
 
 def count_cost(
@@ -33,8 +38,7 @@ def count_cost(
     with FakeTensorMode() if CONTEXTS[name].order == "n^2" else nullcontext():
         block = build_context(name, channels, classes=classes)
         x = torch.zeros(1, channels, height, width, requires_grad=True)
-        fused = {FUSED: lambda query, key, values, *_, **__: sdpa_flop_count(query, key, values)}
-        counter = FlopCounterMode(display=False, custom_mapping=fused)
+        counter = FlopCounterMode(display=False, custom_mapping=UNKNOWN)
         with torch.enable_grad(), PeakMemory() as memory, counter:
             out = block(x)
             operations = counter.get_total_flops()  # both of a multiply-add

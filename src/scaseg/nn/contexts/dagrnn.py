@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
-from scaseg.nn.contexts.parts import neurons, real_map, refuse_source
+from scaseg.nn.contexts.parts import neurons, refuse_source
 from scaseg.ops.checks import check_whole_number
 
 DIRECTIONS = ((), (1,), (0,), (0, 1))  # axes that are flipped: sweeps from each of the corners
@@ -52,54 +56,106 @@ class DagrnnContext(BranchContext):
     def branches(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
         height, width = x.shape[-2:]
-        entered = neurons(self.enter(x)).unflatten(2, (len(DIRECTIONS), -1))  # (B, n, 4, d)
-        keep = real_map(x, source, source_mask).flatten(1)  # (B, n)
-        order = diagonal_order(height, width, x.device)  # (4, n)
-        arranged = torch.stack([entered[:, own, k] for k, own in enumerate(order)])
-        kept = torch.stack([keep[:, own] for own in order]).unsqueeze(-1)
+        sweeps, batch = len(DIRECTIONS), len(x)
+        entered = neurons(self.enter(x)).unflatten(2, (sweeps, -1)).movedim(2, 0)  # (4, B, n, d)
+        kept = None
+        if source_mask is not None:
+            counts = source_mask.unsqueeze(-1).to(entered.dtype)
+            kept = by_diagonals(counts.expand(sweeps, -1, -1, -1), height, width)
+        weight = self.recur.to(entered.dtype).repeat_interleave(batch, 0)  # (4 B, d, d)
         with torch.autocast(x.device.type, enabled=False):
-            weight = self.recur.to(arranged.dtype)
-            states = sweep(arranged, kept, weight, height, width)  # (4, B, n, d)
-        back = order.argsort(1)
-        found = torch.cat([state[:, own] for state, own in zip(states, back, strict=True)], -1)
-        return found.mT.unflatten(2, (height, width)).to(x.dtype)
+            states = Sweeps.apply(by_diagonals(entered, height, width), weight, kept)
+        found = from_diagonals(states[2:, :, 1:].unflatten(1, (sweeps, batch)), height, width)
+        return found.movedim(0, 1).mT.flatten(1, 2).unflatten(2, (height, width)).to(x.dtype)
 
 
-def diagonal_order(height: int, width: int, device: torch.device) -> Tensor:
-    """The neurons of a map by anti-diagonals, as each sweep meets them: (4, n)."""
-    row = torch.arange(height, device=device).unsqueeze(1).expand(height, width)
-    column = torch.arange(width, device=device).expand(height, width)
-    by_diagonal = ((row + column) * height + row).flatten().argsort()
-    place = row * width + column
-    return torch.stack([place.flip(axes).flatten()[by_diagonal] for axes in DIRECTIONS])
+def by_diagonals(maps: Tensor, height: int, width: int) -> Tensor:
+    """Arrange maps (4, B, n, d) by anti-diagonals, as each sweep meets them: (steps, 4 B, side, d).
 
-
-def sweep(entered: Tensor, kept: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
-    """Return the states of all neurons: (4, B, n, d), by anti-diagonals as `entered` is.
-
-    entered (4, B, n, d): U x + b; kept (4, B, n, 1): 0 where a state is none; weight (4, d, d): W.
+    The side is the shorter one: a neuron keeps its place along it, and lies in step row + column.
+    What lies outside of the map is 0.
     """
-    sweeps, batch, _, channels = entered.shape
-    states: list[Tensor] = []
-    last = before = entered.new_zeros(sweeps, batch, 0, channels)  # of the two diagonals before
-    first = (0, 0)  # the rows in which these begin
-    place = 0
-    for diagonal in range(height + width - 1):
-        top, bottom = max(0, diagonal - width + 1), min(height - 1, diagonal)
-        length = bottom - top + 1
-        here = slice(place, place := place + length)
-        # rows top - 1 to bottom of the last diagonal, with zeros beyond the edge of the map
-        beside = _rows(last, first[0], top - 1, bottom)
-        corner = _rows(before, first[1], top - 1, bottom - 1)
-        arriving = (beside[:, :, 1:] + beside[:, :, :-1] + corner).flatten(1, 2)
-        recurring = (arriving @ weight).unflatten(1, (batch, length))
-        state = torch.tanh(entered[:, :, here] + recurring) * kept[:, :, here]
-        states.append(state)
-        last, before, first = state, last, (top, first[0])
-    return torch.cat(states, 2)
+    maps = _turned(maps.unflatten(2, (height, width)))
+    maps = maps if height <= width else maps.transpose(2, 3)
+    side, length = maps.shape[2:4]
+    # line k moves k places: with `side` more places a line, read in lines of one place less
+    flat = F.pad(maps, (0, 0, 0, side)).flatten(2, 3)[:, :, : side * (length + side - 1)]
+    skewed = flat.unflatten(2, (side, length + side - 1))
+    return skewed.movedim(3, 0).flatten(1, 2).contiguous()
 
 
-def _rows(state: Tensor, first: int, top: int, bottom: int) -> Tensor:
-    """Rows top to bottom of a diagonal that begins in row `first`; others are 0."""
-    after = bottom - (first + state.shape[2] - 1)
-    return F.pad(state, (0, 0, first - top, after))  # what is negative is cut off
+def from_diagonals(skewed: Tensor, height: int, width: int) -> Tensor:
+    """The inverse: (steps, 4, B, side, d) -> (4, B, n, d)."""
+    skewed = skewed.movedim(0, 3)
+    side, length = skewed.shape[2], max(height, width)
+    flat = F.pad(skewed.flatten(2, 3), (0, 0, 0, side))
+    maps = flat.unflatten(2, (side, length + side))[:, :, :, :length]
+    maps = maps if height <= width else maps.transpose(2, 3)
+    return _turned(maps).flatten(2, 3)
+
+
+def _turned(maps: Tensor) -> Tensor:
+    """Flip the maps (4, B, H, W, d) so that all sweeps begin at the top left, or flip them back."""
+    flips = ([axis + 1 for axis in axes] for axes in DIRECTIONS)
+    return torch.stack([one.flip(axes) for one, axes in zip(maps, flips, strict=True)])
+
+
+class Sweeps(Function):
+    """The states of all neurons, a diagonal a step; both passes with few and large operations.
+
+    entered (steps, G, side, d): U x + b by diagonals, weight (G, d, d): W, kept (steps, G, side, 1)
+    or None: 0 where a state is none -> (steps + 2, G, side + 1, d): two diagonals of zeros come
+    first, and a line of zeros in each. A state beyond the far edge is no predecessor of any on the
+    map, and one before the near edge is 0 by itself.
+    """
+
+    @staticmethod
+    def forward(entered: Tensor, weight: Tensor, kept: Tensor | None) -> Tensor:
+        states = F.pad(entered, (0, 0, 1, 0, 0, 0, 2, 0))
+        beside, above = _lines(states)
+        for step in range(len(entered)):
+            arriving = (beside[step + 1] + above[step + 1]).add_(above[step])
+            beside[step + 2].baddbmm_(arriving, weight).tanh_()
+            if kept is not None:
+                beside[step + 2].mul_(kept[step])
+        return states
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output, *inputs[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight, kept = ctx.saved_tensors
+        slope = 1 - states[2:, :, 1:].square()
+        slope = slope if kept is None else slope.mul_(kept)
+        grad, back = grad.clone(memory_format=torch.contiguous_format), weight.mT
+        beside, above = _lines(grad)
+        for step in reversed(range(len(slope))):
+            arriving = torch.bmm(beside[step + 2].mul_(slope[step]), back)
+            for before in (beside[step + 1], above[step + 1], above[step]):
+                before.add_(arriving)
+        arriving = (states[1:-1, :, 1:] + states[1:-1, :, :-1]).add_(states[:-2, :, :-1])
+        entered = grad[2:, :, 1:]
+        return entered, torch.einsum("tgsi,tgsj->gij", arriving, entered), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """What torch.func.vmap runs over is more sweeps side by side."""
+        wide = []
+        for one, dim, groups in zip(inputs, in_dims, (1, 0, 1), strict=True):
+            if one is not None:
+                one = one.unsqueeze(0) if dim is None else one.movedim(dim, 0)
+                one = one.expand(info.batch_size, *one.shape[1:]).movedim(0, groups)
+                one = one.flatten(groups, groups + 1)
+            wide.append(one)
+        return Sweeps.apply(*wide).unflatten(1, (info.batch_size, -1)), 1
+
+
+def _lines(states: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """The lines of each diagonal, and those above them."""
+    return (
+        [states[step, :, 1:] for step in range(len(states))],
+        [states[step, :, :-1] for step in range(len(states))],
+    )
