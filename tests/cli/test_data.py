@@ -102,50 +102,6 @@ def test_values_are_renamed(root, text, capsys):
     assert json.loads(capsys.readouterr().out)["pixels"] == [576, 576, 0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["check", "nowhere"],
-            "error: nowhere: no such folder; give the one that holds the dataset",
-        ),
-        (["check", "."], "error: images: no such folder; give images/ and labels/"),
-        (["check", ".", "--name", "x"], "error: --name: 'x'; give one of folder, "),
-        (
-            ["check", ".", "--label-map", "{255:1}"],
-            "error: --label-map: '{255:1}'; give a mapping of whole numbers, such as {255: 1}",
-        ),
-        (
-            ["check", ".", "--label-map", "{a: 1}"],
-            "error: --label-map: '{a: 1}'; give a mapping of whole",
-        ),
-        (
-            ["check", ".", "--label-map", "{1.5: 1}"],
-            "error: --label-map: '{1.5: 1}'; give a mapping of whole",
-        ),
-        (
-            ["check", ".", "--label-map", "{"],
-            "error: --label-map: '{'; give a mapping of whole numbers",
-        ),
-        (["check", ".", "--classes", "a,,b"], "error: --classes: 'a,,b'; give names separated"),
-        (["check", ".", "--workers", "0"], "error: --workers: '0'; give a whole number >= 1"),
-        (["check", ".", "--ignore-index", "-1"], "error: --ignore-index: '-1'; give a whole"),
-        (["check"], "error: the following arguments are required: DIR; see scaseg data check"),
-        (["prepare", "x", ".", "out"], "error: FORMAT: 'x'; give one of auto, folder, "),
-        (["prepare", "folder", "nowhere", "out"], "error: nowhere: no such folder; "),
-        (["prepare", "folder", ".", "out"], "error: out: lies inside the dataset"),
-        ([], "error: the following arguments are required: COMMAND; see scaseg data --help"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert exit_code(*arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(message)
-    assert printed.err.count("\n") == 1
-
-
 def test_a_terminal_without_blocks_gets_ascii(root):
     (root / "classes.txt").write_text("ciel étoilé\narbre\nroute\n", encoding="utf-8")
     script = "import sys; from tests.cli.test_data import data; data('check', sys.argv[1])"

@@ -37,28 +37,6 @@ def test_help_does_not_wait_for_torch():
     assert time.perf_counter() - start < 5  # half a second on a machine that does nothing else
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "error: the following arguments are required: COMMAND; see scaseg --help"),
-        (["frob"], "error: unknown command 'frob'; the commands are demo, train, "),
-        (["bench", "--sizes", "x"], "error: --sizes: 'x'; give whole numbers >= 1 separated"),
-        (["bench", "--sizes", "64,,3"], "error: --sizes: '64,,3'; give whole numbers >= 1"),
-        (["bench", "--channels", "0"], "error: --channels: '0'; give a whole number >= 1"),
-        (["bench", "--nothing"], "error: --nothing: unknown option; see scaseg bench --help"),
-        (["bench", "--device", "tpu"], "error: --device: 'tpu'; did you mean cpu? give one of"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(message)
-    assert printed.err.count("\n") == 1
-
-
 def test_only_the_called_command_is_built():
     assert list(build_parser("bench").commands()) == ["bench"]
     assert tuple(build_parser("frob").commands()) == COMMANDS

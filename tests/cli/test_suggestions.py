@@ -9,6 +9,7 @@ from scaseg.cli import main
     ("arguments", "message"),
     [
         # commands
+        ("frob", "unknown command 'frob'; the commands are demo, train,"),
         ("trian", "unknown command 'trian'; did you mean train?"),
         ("data chek", "unknown command 'chek'; did you mean check?"),
         ("check photos", "unknown command 'check'; did you mean data check?"),

@@ -70,32 +70,3 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
         main([*common, "--epochs", "2", "--contexts", "none"])
     assert stop.value.code == 2
     assert "holds a comparison with other settings" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--contexts", "none,gat"),
-            "--contexts: 'gat'; did you mean gated? give one of none, average",
-        ),
-        (("--contexts", "none,none"), "give each once"),
-        (("--contexts", "none,sca:wide=1"), "model.context_options.wide: unknown key"),
-        (("--context", "sca"), "--context: several are compared; use --contexts"),
-        (("--devices", "2"), "--devices: a comparison runs on one device; use 1, and --jobs"),
-        (("--folds", "1"), "--folds: '1'; give a whole number >= 2"),
-        (("--folds", "99"), "data.folds: 99 folds of 8 different photographs; give fewer folds"),
-        (("--time-limit", "-1"), "--time-limit: '-1'; give seconds, more than 0"),
-        (("--jobs", "0"), "--jobs: '0'; give a whole number >= 1"),
-        (("--keep", "some"), "--keep: 'some'; give one of models, all, nothing"),
-        (("--split", "val", "--data.folds", "2", "--data.val", "null"), "give train, test or all"),
-        (("--split", "valid"), "valid.txt: no such file; the splits here are"),
-    ],
-)
-def test_what_compare_refuses(tmp_path, capsys, arguments, message):
-    scenes, out = write_scenes(tmp_path / "scenes", 8, size=(40, 48)), tmp_path / "out"
-    with pytest.raises(SystemExit) as stop:
-        main(["compare", "--data", str(scenes), "--out", str(out), *LIGHT, *arguments])
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not out.exists()

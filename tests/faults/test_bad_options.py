@@ -11,7 +11,6 @@ PREDICT = ("predict", "photo.png", "--model", "model", "--device", "cpu", "--out
 EXPLAIN = ("explain", "photo.png", "--model", "model", "--device", "cpu", "--out", "why.png")
 EVALUATE = ("evaluate", "--model", "model", "--data", "data", "--device", "cpu", "--workers", "0")
 COMPARE = ("compare", "--data", "data", "--out", "out", *LIGHT)
-TWO = ("explain", "photo.png", "--compare", "other", "model", "--device", "cpu", "--out", "why.png")
 LONG = "a" * 300
 DIGITS = "9" * 5000
 
@@ -34,6 +33,8 @@ BAD = cases(
     ("no command", (), "the following arguments are required: COMMAND"),
     ("unknown command", ("trian",), "unknown command 'trian'; did you mean train?"),
     ("unknown option", ("train", "--dta", "data"), "--dta: unknown option; did you mean --data?"),
+    ("no command of data", ("data",), "required: COMMAND; see scaseg data --help"),
+    ("key before an option", ("train", "--training.ema", "--out", "o"), "'--out' follows; give a"),
     ("key without value", ("train", "--training.ema"), "--training.ema: no value; give one"),
     ("too many words", ("bench", "5"), "'5': not expected here"),
     ("train: no out", ("train", "--data", "data"), "--out: nothing; give the folder of the run"),
@@ -102,6 +103,8 @@ BAD = cases(
         2,
         True,
     ),
+    ("train: option", (*TRAIN[:-3], "many", "--context", "sca"), "context_options.hidden: 'many'"),
+    ("train: start", (*TRAIN, "--start-from", "none"), "--start-from: none: no such folder; give"),
     ("train: said twice", (*TRAIN, "--training.epochs", "3"), "--epochs says it too; give one of"),
     (
         "train: another context's option",
@@ -157,6 +160,15 @@ BAD = cases(
         (*EVALUATE, "--scales", "1" + ",1" * 999),
         "--scales: 1000; give at most",
     ),
+    ("evaluate: scale", (*EVALUATE, "--scales", "x"), "--scales: 'x'; give numbers separated by"),
+    (
+        "evaluate: names",
+        (*EVALUATE, "--data.classes", "brick,water,leaf"),
+        "class 1 is 'water', the model's is 'leaf'",
+        None,
+        2,
+        True,
+    ),
     ("evaluate: processes", (*EVALUATE, "--devices", "900"), "--devices: 900; there are"),
     ("predict: nothing", ("predict", "--model", "model", "--out", "out"), "required: IMAGES"),
     (
@@ -205,31 +217,22 @@ BAD = cases(
         "too long",
     ),
     ("predict: precision", (*PREDICT, "--precision", "half"), "--precision: 'half'; give one of"),
-    ("explain: no point", EXPLAIN, "--point: none; give --point X,Y, --grid RxC or --classes"),
-    ("explain: outside", (*EXPLAIN, "--point", "99,99"), "is outside the image of 45 x 31; give"),
-    (
-        "explain: nan",
-        (*EXPLAIN, "--point", "nan,1"),
-        "--point: [(nan, 1.0)]; give at least one, two numbers",
-    ),
-    ("explain: grid 0x0", (*EXPLAIN, "--grid", "0x0"), "--grid: '0x0'; give rows and columns"),
     (
         "explain: grid",
         (*EXPLAIN, "--grid", "99999x99999"),
         "--grid: 99999x99999 of an image with 31",
     ),
-    ("explain: out a jpeg", (*EXPLAIN, "--out", "a.jpg"), "a.jpg ends in none of .png .pdf"),
-    ("explain: out there", (*EXPLAIN, "--out", "label.png"), "label.png: is there already; use"),
-    ("explain: out nowhere", (*EXPLAIN, "--out", "a/b.png"), "a/b.png: cannot be written (No such"),
     ("explain: out in proc", (*EXPLAIN, "--out", "/proc/b.png"), "/proc/b.png: cannot be written"),
     ("explain: out too long", (*EXPLAIN, "--out", f"{LONG}.png"), "(File name too long); give"),
-    ("explain: no context", (*EXPLAIN, "--model", "other", "--point", "1,1"), "context is 'none'"),
-    ("explain two: no truth", TWO, "--label: none; give the label map of IMAGE, or --data DIR"),
-    ("explain two: colours", (*TWO, "--label", "photo.png"), "a RGB label map; give one channel"),
+    ("compare: --context", (*COMPARE, "--context", "sca"), "several are compared; use --contexts"),
+    ("compare: option", (*COMPARE, "--contexts", "none,sca:wide=1"), "options.wide: unknown key"),
+    ("compare: devices", (*COMPARE, "--devices", "2"), "a comparison runs on one device; use 1"),
+    ("compare: keep", (*COMPARE, "--keep", "some"), "--keep: 'some'; give one of models, all, n"),
+    ("compare: split", (*COMPARE, "--split", "valid"), "valid.txt: no such file; the splits here"),
     (
-        "explain two: another size",
-        (*TWO, "--label", "data/labels/scene02.png"),
-        "34 x 41 but its photograph is 31 x 45; they must have one size",
+        "compare: val of folds",
+        (*COMPARE, "--split", "val", "--folds", "2", "--data.val", "null"),
+        "give train, test or all",
     ),
     ("compare: one context", (*COMPARE, "--model.context", "sca"), "has no effect in this command"),
     (
@@ -285,6 +288,12 @@ BAD = cases(
     ("compare: jobs 0", (*COMPARE, "--jobs", "0"), "--jobs: '0'; give a whole number >= 1"),
     ("compare: time nan", (*COMPARE, "--time-limit", "nan"), "'nan'; give seconds, more than 0"),
     ("compare: out the data", (*COMPARE, "--out", "data"), "--out: data holds classes.txt, and no"),
+    ("check: nothing", ("data", "check"), "arguments are required: DIR; see scaseg data check"),
+    ("check: empty", ("data", "check", "e"), "e/images: no such folder; give images/", folder("e")),
+    ("check: map", ("data", "check", "data", "--label-map", "{255:1}"), "'{255:1}'; give a map"),
+    ("check: classes", ("data", "check", "data", "--classes", "a,,b"), "'a,,b'; give names sep"),
+    ("check: void", ("data", "check", "data", "--ignore-index", "-1"), "'-1'; give a whole"),
+    ("check: workers", ("data", "check", "data", "--workers", "0"), "'0'; give a whole number >="),
     ("check: no folder", ("data", "check", "nope"), "nope: no such folder; give the one that"),
     ("check: name", ("data", "check", "data", "--name", "x"), "--name: 'x'; give one of folder"),
     ("check: deep map", ("data", "check", "data", "--label-map", "[" * 3000), "such as {255: 1}"),

@@ -106,55 +106,6 @@ def test_the_test_split_is_not_the_training_split(trained, capsys):
     assert counts == {"train": 10, "val": 5, "test": 5, "all": 20}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "--out: nothing; give the folder of the run"),
-        (("--out", "OUT"), "--data: nothing; say where"),
-        (("--data", "nowhere", "--out", "OUT"), "--data: nowhere: no such folder"),
-        (("none.yaml", "--out", "OUT"), "none.yaml: no such file; give a recipe"),
-        (("--epochs", "0"), "--epochs: '0'; give a whole number >= 1"),
-        (("--lr", "fast"), "--lr: 'fast'; give a number >= 0"),
-        (("--context", "gat"), "--context: 'gat'; did you mean gated? give one of none"),
-        (("--training.epoch", "3"), "--training.epoch: unknown key; did you mean --training.ep"),
-        (("--training.epochs", "many"), "--training.epochs: 'many'; give a whole number >= 1"),
-        (("--nothing.at.all", "3"), "--nothing.at.all: unknown key; scaseg train --keys"),
-        (("--training.ema",), "--training.ema: '--data' follows; give a value"),
-        (("--training.optimizer", "Sgdd"), "training.optimizer: 'Sgdd'; give one of"),
-        (("--model.context_options.hiden", "3"), "model.context_options.hiden: unknown key;"),
-        (("--model.context_options.hidden", "many"), "model.context_options.hidden: 'many'"),
-        (("--training.loggers", "paper"), "training.loggers: 'paper'; give some of tensorboard"),
-        (
-            ("--backbone-weights", "none.safetensors"),
-            "backbone_weights: none.safetensors is neither a file nor a model",
-        ),
-        (("--data.val", "dev"), "dev.txt: no such file; the splits here are train, val, test"),
-        (("--data.label_map", "{0: 7}"), "holds labels that are no class, 0 to 2 (7)"),
-        (("--data.classes", "a,b"), "holds labels that are no class, 0 to 1 (2)"),
-        (("--device", "tpu"), "--device: 'tpu'; did you mean cpu? give one of"),
-        (("--start-from", "nowhere"), "--start-from: nowhere: no such folder; give a run folder"),
-        (("--resume",), "has no run (recipe.yaml); start it without --resume"),
-    ],
-)
-def test_what_train_refuses(scenes, tmp_path, capsys, arguments, message):
-    out = tmp_path / "out"
-    arguments = [str(out) if argument == "OUT" else argument for argument in arguments]
-    given = set(arguments)
-    if arguments and "--resume" not in given and not given & {"--out", "--data"}:
-        arguments = [*LIGHT, *arguments, "--data", scenes, "--out", out]
-    elif "--resume" in given:
-        arguments += ["--out", out]
-    assert message in fails(capsys, "train", *arguments)
-    assert not out.exists()
-
-
-def test_a_recipe_with_a_wrong_key_is_refused_by_its_path(tmp_path, capsys, scenes):
-    recipe = tmp_path / "mine.yaml"
-    recipe.write_text("training:\n  epochs: 3\n  class_weights: heavy\n")
-    said = fails(capsys, "train", recipe, "--data", scenes, "--out", tmp_path / "out")
-    assert f"{recipe}: training.class_weights: 'heavy'; give one of paper, none, inverse" in said
-
-
 def test_nothing_is_lost(trained, scenes, tmp_path, capsys):
     """A folder with a run, or with anything else, is not written into."""
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
@@ -180,25 +131,6 @@ def test_overwrite_starts_over_and_keeps_what_is_not_its_own(scenes, tmp_path):
     main([*common, "--epochs", "1", "--overwrite"])
     assert len((out / "metrics.csv").read_text().splitlines()) == 2
     assert (out / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--model", "nowhere"), "nowhere: no such folder"),
-        (("--model", "SCENES"), "has no config.json"),
-        (("--model", "MODEL", "--split", "dev"), "dev.txt: no such file"),
-        (("--model", "MODEL", "--scales", "x"), "--scales: 'x'; give numbers separated by commas"),
-        (("--model", "MODEL", "--scales", "0"), "--scales: (0.0,); give numbers above 0"),
-        (("--model", "MODEL", "--window", "4"), "--window: 4; give at least 16 pixels"),
-        (("--model", "MODEL", "--window", "32", "--overlap", "32"), "--overlap: 32 of a window"),
-        (("--model", "MODEL", "--data.classes", "brick,water,leaf"), "class 1 is 'water', the"),
-    ],
-)
-def test_what_evaluate_refuses(trained, scenes, capsys, arguments, message):
-    places = {"MODEL": trained, "SCENES": scenes}
-    arguments = [places.get(argument, argument) for argument in arguments]
-    assert message in fails(capsys, "evaluate", *arguments, "--device", "cpu", "--workers", "0")
 
 
 def test_a_bad_file_in_the_middle_ends_with_one_line(scenes, tmp_path, capsys):
