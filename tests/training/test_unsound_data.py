@@ -80,19 +80,6 @@ def test_the_quick_check_is_there_for_whoever_cannot_wait(root):
     assert lines(lambda: train(root, check="quick"))
 
 
-def test_the_command_refuses_in_one_line_and_writes_nothing(root, tmp_path, capsys):
-    ERRORS["truncated photograph"][0](root)
-    out = tmp_path / "run"
-    arguments = ["--out", str(out), "--device", "cpu", "--workers", "0"]
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", str(root), *arguments])
-    assert stop.value.code == 2
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith("error: ")
-    assert "images/a.jpg: cannot be read (" in said[-1]
-    assert not out.exists()
-
-
 def test_the_limit_of_pixels_reaches_training(root, tmp_path, capsys):
     said = lines(lambda: train(root, max_pixels=100), lambda: evaluate(root, max_pixels=100))
     assert len(said) == 2
