@@ -8,7 +8,9 @@ All in images/s, the best of several rounds. loader: batches in host memory, aug
 planned for the device, decoded each time or from the cache. device: its part of the augmentation.
 step: one batch again and again: by a plain loop of PyTorch with the same network and everything on
 the GPU, then by ours: as it is, as CUDA graphs in both layouts, padded. compile: the plain loop by
-torch.compile. run: `train`, its fastest epoch, and the whole of it. (A prediction: prediction.py.)
+torch.compile. validation: of 300 photographs cut to 100 sizes, image by image and in batches; cuDNN
+plans each new size the first time. run: `train`, its fastest epoch, and the whole of it. (A
+prediction: prediction.py.)
 """
 
 from __future__ import annotations
@@ -24,21 +26,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import DataLoader
 
 from scaseg.config.model import ModelConfig
 from scaseg.config.recipe import load_recipe
-from scaseg.config.run import RunConfig
+from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.data.device_augmentation import augment, collate_planned
 from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, TrainingDataset
-from scaseg.data.sample import Batch, collate
+from scaseg.data.sample import Batch, Sample, collate
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.io.table import write_rows
 from scaseg.models.build import build_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import autocast, choose_precision
+from scaseg.training.evaluation import Evaluation, evaluate
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 
@@ -46,7 +50,7 @@ MEAN_AND_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SEARCHES = [True]  # whether cuDNN looks for the fastest algorithms
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-KINDS = ("loader", "step", "compile", "run")
+KINDS = ("loader", "step", "compile", "validation", "run")
 USUAL = ("loader", "step", "run")
 
 
@@ -103,6 +107,8 @@ def measure(photos: Path, place: Path, options: argparse.Namespace, report: Repo
         steps(run, options, report)
     if "compile" in options.what:
         compiled(run, options, report)
+    if "validation" in options.what:
+        validations(run, options, report)
     if "run" in options.what:
         runs(options.recipe, keys, place, options, report)
 
@@ -218,6 +224,56 @@ def compiled(run: RunConfig, options: argparse.Namespace, report: Report) -> Non
         f"{precision} plain loop",
         rate(lambda: step(batch), options.seconds, options.rounds),
     )
+
+
+def validations(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
+    photographs, (count, sizes) = training_splits(run.data)[0], (300, 100) if CUDA else (12, 4)
+    random, model = np.random.default_rng(0), network(run)
+    model.config = replace(model.config, fit=run.augment.fit if CUDA else None)
+    cuts = [random.uniform(0.7, 1.0, 2) for _ in range(sizes)]
+    images = [
+        cut(photographs[index % len(photographs)], *cuts[index % sizes]) for index in range(count)
+    ]
+    machine = replace(run.machine, device=DEVICE, workers=options.workers)
+    validation_seconds(model, [images[0]] * 32, machine)  # kernels are loaded
+    for way, size in {"in batches": None if CUDA else 4, "image by image": 1}.items():
+        SegmentationModule.validation_batch = size
+        for turn in ("the first time", "again"):
+            seconds, found = validation_seconds(model, images, machine)
+            report("validation", f"{way}, {turn}", count / seconds)
+            print(f"{'':9}{found.confusion.counts.diag().tolist()} pixels of each class right")
+    SegmentationModule.validation_batch = None
+
+
+def cut(sample: Sample, height: float, width: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The upper left part of a photograph and its labels, by shares of its sides."""
+    rows, columns = (
+        round(a * b) for a, b in zip((height, width), sample.labels.shape, strict=True)
+    )
+    return sample.image[:rows, :columns].copy(), sample.labels[:rows, :columns].copy()
+
+
+def validation_seconds(
+    model: Segmenter, images: list[Any], machine: MachineConfig
+) -> tuple[float, Evaluation]:
+    """Seconds of `evaluate` from the first image to the last: processes have started before."""
+    times: list[float] = []
+    hooks = ("on_validation_epoch_start", "on_validation_epoch_end")
+    own = [getattr(SegmentationModule, name) for name in hooks]
+    for name, hook in zip(hooks, own, strict=True):
+
+        def timed(self: SegmentationModule, hook: Callable[[Any], None] = hook) -> None:
+            finish()
+            times.append(time.perf_counter())
+            hook(self)
+
+        setattr(SegmentationModule, name, timed)
+    try:
+        result = evaluate(model, images, machine=machine, quiet=True)
+    finally:
+        for name, hook in zip(hooks, own, strict=True):
+            setattr(SegmentationModule, name, hook)
+    return times[1] - times[0], result
 
 
 def whole_batch(run: RunConfig) -> Batch:
