@@ -16,7 +16,7 @@ from scaseg.training.evaluation import evaluate
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
-from tests.scenes import write_scenes
+from tests.scenes import CLASSES, write_scenes
 from tests.training import quick
 
 pytestmark = [
@@ -108,7 +108,7 @@ def test_fsdp_on_one_gpu_takes_the_same_steps(scenes, tmp_path, capsys, precisio
 def test_validation_in_batches(scenes, monkeypatch):
     """Of a similar size: the figures of single images, and of a CPU."""
     torch.manual_seed(0)
-    model = scaseg.create_model("mobilenet_v2", "sca", "pyramid", classes=3).eval()
+    model = scaseg.create_model("mobilenet_v2", "sca", "pyramid", classes=CLASSES).eval()
     data, found = FolderDataset(scenes, "train"), []
     for device, size in (("cpu", None), ("cuda", 1), ("cuda", None)):
         monkeypatch.setattr(SegmentationModule, "validation_batch", size)
