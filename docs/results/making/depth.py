@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from making.studies import Study
 from scaseg.comparison.statistics import Summary
 from scaseg.comparison.tables import markdown_table, mean_and_error, with_interval
 from scaseg.config.model import ModelConfig
+from scaseg.io.table import read_rows
 from scaseg.models.build import outline_model
 from scaseg.plots.figures import DARK, save_figure
 
@@ -28,6 +30,7 @@ COLORS = dict(zip(NAMES, ("#666666", "#d98c00", "#1f5fa8", "#a8321f"), strict=Tr
 HEIGHT, WIDTH = 240, 320  # of Stanford Background's photographs
 SIZES = {"vgg16": range(2, 6), "mobilenet_v2": range(3, 8)}
 FOLDER, PICTURE = "depth", "depth.png"
+TIMES = "cpu.csv"  # by benchmarks/depth.py
 # the whole VGG16 was trained by the same recipe for the comparison of all contexts
 WHOLE = {("vgg16", 5): "rivals/stanford_background"}
 
@@ -89,33 +92,47 @@ def facts(cut: Cut) -> tuple[int, int]:
     return reach(model.backbone), counter.get_total_flops() // 2
 
 
+def times(folder: Path) -> dict[tuple[str, int, str], float]:
+    """Milliseconds of a photograph on one core, by backbone, stages and context."""
+    return {
+        (row["backbone"], int(row["stages"]), row["context"]): float(row["milliseconds"])
+        for row in read_rows(folder / TIMES)
+    }
+
+
 @maker("depth")
 def depth(page: Page) -> str:
     """Every cut and context: what it sees and costs, mIoU, and what another stage would bring."""
     found = cuts(page.studies)
     if len(found) < 2:
         return NOT_YET
-    rows = []
+    place = page.root / "docs" / "results" / FOLDER
+    known, rows = times(place), []
     for cut in found:
         sees, operations = facts(cut)
         own = cut.summaries
         sizes = [one.parameters / 1e6 for one in own.values() if one.parameters]
+        taken = [known[key] for name in own if (key := (cut.backbone, cut.stages, name)) in known]
         rows.append(
             [
                 cut.title,
                 sees,
                 f"{operations / 1e9:.1f}",
                 f"{min(sizes):.1f} to {max(sizes):.1f}",
+                f"{min(taken):.0f} to {max(taken):.0f}" if taken else "",
                 *(mean_and_error(own[name], "mIoU") if name in own else "" for name in NAMES),
             ]
         )
-    head = ["backbone", "sees, pixels", "multiply-adds, G", "parameters, M", *NAMES]
+    head = ["backbone", "sees, pixels", "multiply-adds, G", "parameters, M", "ms, one core", *NAMES]
     note = (
         f"Test mIoU, mean ± standard error over seeds. Multiply-adds of one photograph of {WIDTH} "
-        f"x {HEIGHT} without context. The head's window reaches 96 pixels further to each side."
+        f"x {HEIGHT} without context; its milliseconds on one core of a CPU "
+        f"([{TIMES}]({page.link(place / TIMES)})). The head's window reaches 96 pixels further to "
+        "each side."
     )
-    picture = page.link(page.root / "docs" / "results" / FOLDER / PICTURE)
-    drawn = f"![mIoU over what the backbone sees, parameters and multiply-adds]({picture})"
+    drawn = (
+        f"![mIoU over what the backbone sees, parameters and time]({page.link(place / PICTURE)})"
+    )
     return "\n\n".join(
         [markdown_table(head, rows, note).strip(), drawn, "\n".join(_instead(found))]
     )
@@ -142,15 +159,18 @@ def _instead(found: list[Cut]) -> list[str]:
 
 
 def write_depth(studies: Mapping[str, Study], path: Path) -> None:
-    """Draw mIoU over how far the backbone sees, over parameters and over multiply-adds."""
+    """Draw mIoU over how far the backbone sees, over parameters and, if measured, over time."""
+    taken = times(path.parent)
+    titles = ["backbone sees, pixels", "parameters, M"]
+    titles += ["a photograph on one core, ms"] if taken else []
     figure = Figure(figsize=(9, 4), layout="constrained", dpi=120)
-    panels = figure.subplots(1, 3, sharey=True)
-    known = [(cut, *facts(cut)) for cut in cuts(studies)]
+    panels = figure.subplots(1, len(titles), sharey=True)
+    known = [(cut, facts(cut)[0]) for cut in cuts(studies)]
     for backbone in SIZES:
         for name in NAMES:
             own = [
-                (sees, one.parameters / 1e6, operations / 1e9, one)
-                for cut, sees, operations in known
+                (sees, one.parameters / 1e6, taken.get((backbone, cut.stages, name), nan), one)
+                for cut, sees in known
                 if cut.backbone == backbone and (one := cut.summaries.get(name)) and one.parameters
             ]
             for axes, places in zip(panels, list(zip(*own, strict=True))[:3], strict=False):
@@ -167,7 +187,6 @@ def write_depth(studies: Mapping[str, Study], path: Path) -> None:
                     capsize=2,
                     label=name if backbone == "vgg16" else f"{name}, {backbone}",
                 )
-    titles = ("backbone sees, pixels", "parameters, M", "multiply-adds without context, G")
     for axes, title in zip(panels, titles, strict=True):
         axes.set_xlabel(title, fontsize=10)
         axes.set_xscale("log")

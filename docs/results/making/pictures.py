@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image, PngImagePlugin
 
-from making.depth import FOLDER, cuts, write_depth
+from making.depth import FOLDER, TIMES, cuts, write_depth
 from making.depth import PICTURE as DEPTH
 from making.plots import write_axes, write_costs, write_variants
 from making.studies import Study
@@ -57,6 +57,7 @@ def all_pictures(studies: Mapping[str, Study]) -> list[Picture]:
     if len(cut) > 1:
         place = next(one.folder.parent for one in cut if one.name.startswith(FOLDER))
         sources = [one.folder / RESULTS for one in cut]
+        sources += [place / TIMES] if (place / TIMES).is_file() else []
         found.append(Picture(place / DEPTH, lambda path: write_depth(studies, path), sources))
     return found
 
