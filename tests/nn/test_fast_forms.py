@@ -165,6 +165,18 @@ def test_waves_of_each_place(kind):
             torch.testing.assert_close(found[image, neuron], weight @ turned)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_parsenet_of_a_neuron_that_is_0(dtype):
+    """As in padding: no length to divide by, in any precision."""
+    block, x = make("parsenet").to(dtype), torch.randn(1, 6, 4, 5).to(dtype)
+    x[:, :, 2] = 0
+    x.requires_grad_()
+    found = block(x)
+    found.float().sum().backward()
+    assert found.isfinite().all()
+    assert x.grad[:, :, :2].isfinite().all()
+
+
 @pytest.mark.parametrize("name", FACTORED)
 @pytest.mark.parametrize("masked", [False, True])
 def test_means_first_then_w_c(name, masked):
@@ -180,7 +192,7 @@ def test_means_first_then_w_c(name, masked):
         torch.testing.assert_close(one, expected)
 
 
-@pytest.mark.parametrize("name", ["a2", "object", "agents", "psp"])
+@pytest.mark.parametrize("name", ["a2", "object", "agents", "psp", "parsenet"])
 def test_low_precision_costs_what_it_must(name):
     """Errors of at most twice those of the obvious form in bfloat16."""
     block = make(name, in_channels=32)
@@ -191,6 +203,13 @@ def test_low_precision_costs_what_it_must(name):
     def obvious(block, x):
         if name == "psp":
             return obvious_psp(block, x, None)
+        if name == "parsenet":
+            own, mean = F.normalize(x, dim=1), F.normalize(x.mean((2, 3), keepdim=True), dim=1)
+            scales = (block.identity_scale, block.context_scale)
+            own, mean = (
+                one * scale.view(-1, 1, 1) for one, scale in zip((own, mean), scales, strict=True)
+            )
+            return block.identity(own) + block.context(mean)
         values = block.values(x)
         channel_share, source_share = (one.to(x) for one in block.factors(x, None, None))
         return block.combine(x, channel_share @ (source_share.mT @ values))

@@ -46,5 +46,9 @@ class ParsenetContext(EvenContext):
             layer = self.identity if self.context is None else self.context
             scale = self.context_scale.to(context.dtype)
             context = F.linear(F.normalize(context, dim=-1) * scale, layer.weight.flatten(1))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):  # it would make a wide copy of the map
+            length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype)
+        length = length.clamp(min=max(1e-12, torch.finfo(x.dtype).tiny)).to(x.dtype)
         scale = self.identity_scale.to(x.dtype).view(-1, 1, 1)
-        return super().combine(F.normalize(x, dim=1) * scale, context)
+        return super().combine(x / length * scale, context)
