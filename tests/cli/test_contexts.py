@@ -27,7 +27,8 @@ def test_the_cost_grows_as_is_said(capsys):
         few, many = one["multiply_adds"].values()
         assert list(one["multiply_adds"]) == list(one["memory"]) == ["576", "2304"]
         assert one["order"] == orders.get(name, "n")
-        assert (3.9 < many / few < 4.1) == (one["order"] == "n"), name
+        # what is done with R means costs the same at any n
+        assert (3.5 < many / few < 4.1) == (one["order"] == "n"), name
         held, more = one["memory"].values()
         # psa alone holds n x n coefficients: attention is fused
         assert (more / held > 5) == (name == "psa"), name
@@ -43,6 +44,7 @@ def test_the_cost_grows_as_is_said(capsys):
         "dagrnn",
     }
     assert {name for name, one in found.items() if not one["has_maps"]} == set(WITHOUT_MAPS)
+    assert [name for name, one in found.items() if one["not_exported"]] == ["dagrnn"]
     assert not found["sca"]["neuron_selective"]
     assert found["dot"]["neuron_selective"]
 

@@ -84,6 +84,7 @@ def _lines(one: ContextDescription) -> list[str]:
         f"sees {one.receptive_field}; weights "
         f"{'depend on the image' if one.input_dependent else 'are fixed'}, "
         f"{'an order for each neuron' if one.neuron_selective else 'one order for all neurons'}; "
-        f"{'maps' if one.has_maps else 'no maps'}",
+        f"{'maps' if one.has_maps else 'no maps'}"
+        + (f"; not exported: {one.not_exported}" if one.not_exported else ""),
         f"from: {one.reference}",
     ]

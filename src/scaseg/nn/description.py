@@ -15,6 +15,7 @@ class ContextDescription:
     """A context by its facts; costs are those of one image, by the number n of its neurons.
 
     multiply_adds: of a forward pass; memory: bytes of a training step (`count_cost`).
+    not_exported: why `scaseg export` has no graph of it; "" where it has.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ContextDescription:
     input_dependent: bool
     neuron_selective: bool
     has_maps: bool
+    not_exported: str
     reference: str
 
 
@@ -54,5 +56,6 @@ def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> C
         input_dependent=block.input_dependent,
         neuron_selective=block.neuron_selective,
         has_maps=block.has_maps,
+        not_exported=block.not_exported,
         reference=block.reference,
     )
