@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -64,20 +64,24 @@ class GraphedLoss:
         if not self.is_usable or labels.shape != self.shape:
             return self.loss(images, labels)
         if self._recording is None:
-            try:
-                self._recording = _Recording(self.loss, self.network, images, labels)
-            except RuntimeError as error:  # also out of memory
-                self.is_usable, self._recording = False, None
-                problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                self.notify(f"no CUDA graphs: {problem}")
-                return self.loss(images, labels)
+            self._record(images, labels)
         recording = self._recording
-        if recording.images.dtype != images.dtype:
+        if recording is None or recording.images.dtype != images.dtype:
             return self.loss(images, labels)
         recording.images.copy_(images)
         recording.labels.copy_(labels)
         found: Tensor = _Replay.apply(recording.anchor, recording, self.accumulates)
         return found
+
+    def _record(self, images: Tensor, labels: Tensor) -> None:
+        try:
+            self._recording = _Recording(self.loss, self.network, images, labels)
+        except RuntimeError as error:  # also out of memory
+            self.is_usable = False
+            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            self.notify(f"no CUDA graphs: {problem}")
+        # the error, which holds what failed, is gone here: the loss itself needs the memory
+        torch.cuda.empty_cache()
 
     def pass_over_padded(self) -> None:
         """Say once that padded batches are computed as they are."""
@@ -120,22 +124,32 @@ class _Recording:
                 return loss(self.images, self.labels)
 
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        pool = torch.cuda.graph_pool_handle()
         stream.wait_stream(current)
-        with torch.cuda.stream(stream):  # of its own, also after a recording that fails
+        # current again afterwards, also where a recording fails
+        with torch.cuda.stream(stream), _undone_if_it_fails(pool):
             with _no_trace(network):
                 for left in reversed(range(WARM_UP)):
                     with _no_waiting(left == 0):
                         self._gradients(compute(), None)
             if _places(network) != self.places:
                 raise RuntimeError("the network replaces its buffers")
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_reserved()
             # other threads, such as those of loaders, go on calling CUDA
-            how: Any = {"stream": stream, "capture_error_mode": "thread_local"}
+            how: Any = {"stream": stream, "capture_error_mode": "thread_local", "pool": pool}
             with torch.cuda.graph(self.forward, **how):
                 value = compute()
             self.push = torch.ones_like(value)
-            with torch.cuda.graph(self.backward, pool=self.forward.pool(), **how):
+            with torch.cuda.graph(self.backward, **how):
                 self.gradients = self._gradients(value, self.push)
             self.value = value.detach()
+            # batches that are not replayed, such as the last of an epoch, may need as much again
+            held = torch.cuda.memory_reserved() - before
+            if held > torch.cuda.mem_get_info()[0]:
+                raise RuntimeError(
+                    f"a recorded step holds {held / 2**30:.1f} GiB, and less is left"
+                )
         current.wait_stream(stream)
 
     def _gradients(self, value: Tensor, push: Tensor | None) -> list[Tensor | None]:
@@ -181,6 +195,27 @@ class _Replay(torch.autograd.Function):
 def _places(network: nn.Module) -> list[int]:
     """Where weights and buffers lie."""
     return [one.data_ptr() for one in (*network.parameters(), *network.buffers())]
+
+
+@contextmanager
+def _undone_if_it_fails(pool: tuple[int, int]) -> Iterator[None]:
+    """Take back what a recording leaves behind that fails within.
+
+    torch (2.11) leaves the device's generator in capture mode, so that nothing could draw from it
+    any more, and its allocator too, which then frees no cached memory where it runs out.
+    """
+    device = torch.cuda.current_device()
+    generator = torch.cuda.default_generators[device]
+    before = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        fresh = torch.Generator(torch.device("cuda", device))
+        generator.graphsafe_set_state(fresh.set_state(before))
+        with suppress(RuntimeError):  # where it did not fail while it was recorded
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
+        raise
 
 
 @contextmanager
