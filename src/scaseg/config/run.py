@@ -266,8 +266,10 @@ class MachineConfig:
     activation_checkpointing: bool = setting(
         False, "compute parts of the backbone twice instead of keeping them: larger images fit"
     )
-    cuda_graphs: bool = setting(
-        False, "on one GPU, record a step's kernels once and replay them, where nothing is padded"
+    cuda_graphs: bool | None = setting(
+        None,
+        "on one GPU, record a step's kernels once and replay them, where nothing is padded; "
+        "null: where the backbone gains by it",
     )
     workers: int | None = setting(
         None, "loader processes; null: by the number of cores", least=0, most=256

@@ -135,9 +135,12 @@ class SegmentationModule(LightningModule):
 
     def use_graphs(self, run: RunConfig) -> str:
         """Record the steps of a run as CUDA graphs; return words for the line of `use_gpu`."""
+        wanted = run.machine.cuda_graphs
+        if not (self.model.backbone.cuda_graphs if wanted is None else wanted):
+            return ""
         problem = graph_problem(run)
-        if not run.machine.cuda_graphs or problem is not None:
-            return f"; no CUDA graphs: {problem}" if run.machine.cuda_graphs else ""
+        if problem is not None:
+            return f"; no CUDA graphs: {problem}"
         size = run.augment.crop or run.augment.fit
         assert size is not None
         self.graphs = GraphedLoss(

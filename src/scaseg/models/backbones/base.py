@@ -56,6 +56,7 @@ class Backbone(nn.Module):
     usual_head: str = "compact"  # what `head: auto` means
     # faster in this layout, on a GPU; None: only in CUDA graphs, the host has more to launch
     channels_last: ClassVar[bool | None] = True
+    cuda_graphs: ClassVar[bool] = False  # its kernels take a GPU less than the host to launch
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
     checkpoints_activations = False  # see `run`
     # how names of weights number the layers, or stages and their blocks: "layer3.5.conv1.weight"
