@@ -55,6 +55,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr("scaseg.training.run.cudnn_search", lambda wanted: nullcontext())
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
+    torch.cuda.init()
     torch.cuda.default_generators[0].graphsafe_set_state(torch.Generator("cuda"))
 
 

@@ -123,11 +123,17 @@ class _Recording:
             ):
                 return loss(self.images, self.labels)
 
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        self.stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        self.stream.wait_stream(current)
+        try:  # the current stream is it again afterwards, also where a recording fails
+            with torch.cuda.stream(self.stream):
+                self._record(compute, network)
+        finally:
+            current.wait_stream(self.stream)
+
+    def _record(self, compute: Callable[[], Tensor], network: nn.Module) -> None:
         pool = torch.cuda.graph_pool_handle()
-        stream.wait_stream(current)
-        # current again afterwards, also where a recording fails
-        with torch.cuda.stream(stream), _undone_if_it_fails(pool):
+        with _undone_if_it_fails(pool):
             with _no_trace(network):
                 for left in reversed(range(WARM_UP)):
                     with _no_waiting(left == 0):
@@ -137,7 +143,7 @@ class _Recording:
             torch.cuda.empty_cache()
             before = torch.cuda.memory_reserved()
             # other threads, such as those of loaders, go on calling CUDA
-            how: Any = {"stream": stream, "capture_error_mode": "thread_local", "pool": pool}
+            how: Any = {"stream": self.stream, "capture_error_mode": "thread_local", "pool": pool}
             with torch.cuda.graph(self.forward, **how):
                 value = compute()
             self.push = torch.ones_like(value)
@@ -147,10 +153,8 @@ class _Recording:
             # batches that are not replayed, such as the last of an epoch, may need as much again
             held = torch.cuda.memory_reserved() - before
             if held > torch.cuda.mem_get_info()[0]:
-                raise RuntimeError(
-                    f"a recorded step holds {held / 2**30:.1f} GiB, and less is left"
-                )
-        current.wait_stream(stream)
+                size = f"{held / 2**30:.1f} GiB"
+                raise RuntimeError(f"a recorded step holds {size}, and less is left")
 
     def _gradients(self, value: Tensor, push: Tensor | None) -> list[Tensor | None]:
         """The gradient of each weight, laid out as the weight is: fused optimizers expect it."""
