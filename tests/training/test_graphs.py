@@ -1,5 +1,7 @@
 """What is recorded as CUDA graphs, and why not; the recordings themselves: tests/gpu."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from scaseg import create_model
 from scaseg.config.recipe import load_recipe
 from scaseg.config.run import TrainingConfig
 from scaseg.data.sample import Batch
+from scaseg.training import graphs
 from scaseg.training.graphs import GraphedLoss, graph_problem
 from scaseg.training.module import SegmentationModule
 
@@ -38,12 +41,24 @@ def test_what_can_be_recorded(keys, problem):
     assert (module.use_graphs(off), module.graphs) == ("", None)
 
 
-def test_the_recipe_for_photographs_of_ones_own_can_be():
-    assert graph_problem(load_recipe("own_folder")) is None
+@pytest.mark.parametrize(
+    ("backbone", "devices", "said"),
+    [
+        ("mobilenet_v2", 1, ", CUDA graphs"),
+        ("mobilenet_v2", 2, "; no CUDA graphs: several processes"),
+        ("resnet50", 1, ""),
+        ("tiny", 2, ""),
+    ],
+)
+def test_where_nothing_is_said_the_backbone_decides(backbone, devices, said):
+    run = load_recipe("own_folder", {"machine.devices": devices})
+    model = create_model(backbone, "none", "light", classes=2)
+    assert SegmentationModule(model, run.training).use_graphs(run) == said
 
 
 @pytest.mark.parametrize(
-    ("graphs", "words"), [(True, "float32, channels_last"), (False, "float32")]
+    ("graphs", "words"),
+    [(True, "float32, channels_last"), (None, "float32, channels_last"), (False, "float32")],
 )
 def test_the_layout_that_only_graphs_gain_by(graphs, words):
     """MobileNetV2's kernels are faster in channels_last, but more of them have to be launched."""
@@ -73,6 +88,30 @@ def test_batches_that_are_not_replayed():
     assert [float(module.batch_loss(batch)) for batch in batches] == expected
     [line] = said
     assert "padded batches; --augment.fill mirror" in line
+
+
+def test_what_failed_is_gone_before_the_loss_is_computed_as_it_is(monkeypatch):
+    """Out of memory, for one: what a recording has got so far is held by its error."""
+    alive = []
+
+    class Held:
+        pass
+
+    def fail(*_):
+        held = Held()
+        alive.append(weakref.ref(held))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    def loss(images, labels):
+        assert alive[0]() is None
+        return images.sum()
+
+    said = []
+    monkeypatch.setattr(graphs, "_Recording", fail)
+    network = torch.nn.Linear(1, 1)
+    graphed = GraphedLoss(loss, network, batch=2, size=(4, 4), notify=said.append)
+    assert float(graphed(torch.ones(2, 3, 4, 4), torch.ones(2, 4, 4))) == 96
+    assert said == ["no CUDA graphs: CUDA out of memory. Tried to allocate 2 GiB"]
 
 
 def test_without_a_gpu_a_line_says_so_and_the_loss_is_the_same():
