@@ -85,7 +85,8 @@ def ohem(
         hardness = cost.masked_fill(~labelled, -torch.inf).flatten()
         least = (min(keep, 1) * labelled.sum()).ceil().long()
         # the cost of the easiest pixel that counts in any case
-        border = hardness.sort(descending=True).values[(least - 1).clamp(min=0)]
+        # (by take: an index that is a tensor would be read, and a GPU waited for)
+        border = hardness.sort(descending=True).values.take((least - 1).clamp(min=0))
         easy = -torch.full_like(border, threshold).log()
         hard = labelled & (cost >= torch.minimum(border, easy))
         share = hard.float() if weights is None else hard * _pixel_weights(labels, weights)
