@@ -51,7 +51,7 @@ def test_what_can_be_recorded(keys, problem):
     ],
 )
 def test_where_nothing_is_said_the_backbone_decides(backbone, devices, said):
-    run = load_recipe("own_folder", {"machine.devices": devices})
+    run = load_recipe("own_folder", {"machine.devices": devices, "machine.cuda_graphs": None})
     model = create_model(backbone, "none", "light", classes=2)
     assert SegmentationModule(model, run.training).use_graphs(run) == said
 
