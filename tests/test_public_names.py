@@ -29,6 +29,7 @@ def test_the_list():
         "WorkError",
     }
     assert set(scaseg.__all__) <= set(dir(scaseg))
+    assert len(dir(scaseg)) == len(set(dir(scaseg)) - {"Any", "TYPE_CHECKING", "import_module"})
 
 
 @pytest.mark.parametrize("name", scaseg.__all__)

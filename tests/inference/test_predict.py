@@ -212,6 +212,7 @@ def test_a_grey_array():
         (None, "image: a NoneType"),
         ("nowhere.jpg", "nowhere.jpg: no such file"),
         ([7], "image: a int"),
+        (b"an open file", "image: a bytes; give a path"),
     ],
 )
 def test_what_is_no_photograph(image, message):
@@ -232,6 +233,12 @@ def test_options_that_make_no_sense(options, message):
         small_model().predict(picture(9, 9), **options)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_a_model_of_another_precision_is_told_how(dtype):
+    with pytest.raises(ValueError, match=rf'{dtype}; call model.float\(\); precision="bf16"'):
+        small_model().to(dtype).predict(picture(20, 30))
+
+
 def test_saved_label_maps_read_back(tmp_path):
     found = small_model().predict(picture(40, 50))
     found.save(tmp_path / "labels.png")
@@ -243,6 +250,8 @@ def test_saved_label_maps_read_back(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["labels.png"]
     with pytest.raises(ValueError, match=r"labels.jpg: not a .png"):
         found.save(tmp_path / "labels.jpg")
+    with pytest.raises(ValueError, match=r"gone: no such folder"):
+        found.save(tmp_path / "gone/labels.png")
 
 
 def test_more_classes_than_a_palette_has(tmp_path):

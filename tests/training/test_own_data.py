@@ -132,6 +132,12 @@ def test_bad_data_are_refused_at_the_start(tmp_path, data, message):
     assert not (tmp_path / "run" / "recipe.yaml").exists()
 
 
+def test_one_class_is_nothing_to_train_on(tmp_path):
+    with pytest.raises(UserError, match=r"classes: 'sky' alone: there is nothing to tell apart"):
+        scaseg.train(RUN, tmp_path / "run", data=[image(9, 9, 3)] * 2, classes=["sky"], quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

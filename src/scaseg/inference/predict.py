@@ -88,7 +88,8 @@ def predict(
     [(30, 40), (30, 40)]
     """
     is_batch = isinstance(images, (np.ndarray, Tensor)) and images.ndim == 4
-    is_one = not is_batch and (isinstance(images, IMAGE_TYPES) or not isinstance(images, Iterable))
+    one_types = (*IMAGE_TYPES, bytes)  # bytes are no image, nor several numbers
+    is_one = not is_batch and (isinstance(images, one_types) or not isinstance(images, Iterable))
     several: Iterable[Any] = [images] if is_one else images  # type: ignore[assignment]
     arrays = ((index, as_array(model, image)) for index, image in enumerate(several))
     options: Options = {"scores": scores, "tta": tta, "batch_size": batch_size}
@@ -121,6 +122,9 @@ def predict_stream(
     """
     tta = tta or TestTimeAugmentation()
     check_confidence(min_confidence)
+    if (dtype := next(model.parameters()).dtype) != torch.float32:
+        remedy = 'call model.float(); precision="bf16" computes in 16 bits'
+        raise UserError("model", f"its weights are {dtype}", remedy)
     device = model.device
     is_cuda = device.type == "cuda"
     batch_size = usual_batch_size(batch_size, device.type)

@@ -114,6 +114,8 @@ def _save(
 ) -> None:
     if path.suffix.lower() != ".png":
         raise UserError(path, "not a .png", reason)
+    if not path.parent.is_dir():
+        raise UserError(path.parent, "no such folder", "make it, or give another")
     mark = PngInfo()
     mark.add_text("Software", MARK)  # so that --overwrite knows it again
     with whole_file(path, durable=durable) as temporary:

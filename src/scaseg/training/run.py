@@ -253,6 +253,9 @@ def _train(
         run = replace(run, data=replace(run.data, root=str(data.train.root.absolute())))
     if start is not None:
         data = start.fit_data(data)
+    if len(data.classes) == 1:
+        problem = f"{data.classes[0]!r} alone: there is nothing to tell apart"
+        raise UserError("classes", problem, "name another one")
     for note in notes:
         log(note)
     count, classes = plural(len(data.train), "training image"), plural(len(data.classes), "class")
