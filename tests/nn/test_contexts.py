@@ -221,6 +221,16 @@ def test_in_bfloat16_throughout(name):
 
 
 @pytest.mark.parametrize("name", BLOCKS)
+def test_shapes_alone_on_the_meta_device(name):
+    """As tools do that count operations without computing them."""
+    x = torch.randn(2, 6, 5, 7, device="meta", requires_grad=True)
+    out = make(name).to("meta")(x)
+    assert out.shape == x.shape
+    out.sum().backward()
+    assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize("name", BLOCKS)
 def test_an_empty_batch(name):
     assert make(name)(torch.randn(0, 6, 9, 9)).shape == (0, 6, 9, 9)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from scaseg.errors import UserError
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import LARGEST_BOUND, MOST_PAIRS, check_number, check_whole_number
+from scaseg.ops.precision import without_autocast
 
 # Smooth activations get scores within this bound: 32 virtual targets then do in float32,
 # whatever the image, and a source can still outweigh another one 10,000 times.
@@ -139,7 +140,7 @@ class DependencyPredictor(nn.Module):
         features = self.features(target)
         source_features = features if source is None else self.features(source)
         target_weight, source_weight = self.score.weight.flatten(1).chunk(2, dim=1)  # (R, K)
-        with torch.autocast(target.device.type, enabled=False):
+        with without_autocast(target):
             return (
                 self._scores(features, target_weight, self.score.bias, self.score_bias),
                 self._scores(source_features, source_weight, None, 0.0),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context, not_streamed
+from scaseg.ops.precision import without_autocast
 from scaseg.ops.streaming import Neurons
 
 
@@ -31,7 +32,7 @@ class StreamedContext:
         if self.sums is None:
             return
         neurons = self._neurons(features)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             self.sums.add(neurons)
 
     def __call__(self, features: Tensor, counted: Tensor) -> Tensor:
@@ -42,7 +43,7 @@ class StreamedContext:
         if self.sums is None:
             return self.context(features)
         neurons = self._neurons(features)
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             context = self.sums.context(neurons, counted.flatten())
         return self.context.combine(features, context.unsqueeze(0))
 

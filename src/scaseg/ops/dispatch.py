@@ -14,6 +14,7 @@ from scaseg.ops.checks import check_coefficients, check_scores, check_values, is
 from scaseg.ops.dense import dense_context, weighted_mean
 from scaseg.ops.exact import identity_context, relu_context
 from scaseg.ops.kernels.support import unsupported
+from scaseg.ops.precision import without_autocast
 from scaseg.ops.scores import Scores, working_dtype
 from scaseg.ops.smooth import smooth_context
 
@@ -172,7 +173,7 @@ def selective_context(
             _log.debug("selective_context: %s: %s", *choose_backend(targets, sources, device))
 
     dtype = working_dtype(values, target_score, source_score)
-    with torch.autocast(values.device.type, enabled=False):
+    with without_autocast(values):
         scores = Scores(
             target=_channels_first(target_score).to(dtype),
             source=_channels_first(source_score).to(dtype),
@@ -207,7 +208,7 @@ def aggregate(
     check_values(values, source_mask)
     check_coefficients(values, coefficients, exclude_self)
     dtype = working_dtype(values, coefficients)
-    with torch.autocast(values.device.type, enabled=False):
+    with without_autocast(values):
         used, rows = values.to(dtype), coefficients.to(dtype)
         if exclude_self:
             diagonal = torch.eye(rows.shape[-1], dtype=torch.bool, device=rows.device)

@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from scaseg.ops.checks import check_values
 from scaseg.ops.dense import reciprocal
+from scaseg.ops.precision import without_autocast
 from scaseg.ops.scores import Scores, strongest, wide_dtype, working_dtype
 
 SCAN = 256  # rows that one thread of a GPU adds up
@@ -28,7 +29,7 @@ def uniform_context(
     every target, with exclude_self=False.
     """
     check_values(values, source_mask)
-    with torch.autocast(values.device.type, enabled=False):
+    with without_autocast(values):
         dtype = working_dtype(values)
         if source_mask is not None:
             values = values.masked_fill(~source_mask.unsqueeze(-1), 0)

@@ -9,6 +9,7 @@ from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import Grids, counted, neurons, query_and_key, softmax_over_sources
 from scaseg.ops.checks import check_whole_number
+from scaseg.ops.precision import without_autocast
 
 MOST_CELLS = 64  # a side: as many agents as neurons would be no saving
 
@@ -46,7 +47,7 @@ class AgentContext(FactoredContext):
     def factors(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = neurons(self.query(x)), neurons(self.key(x if source is None else source))
         mask = source_mask if source is None else None  # of the targets
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             cells = Grids(x, mask, [self.grid]).cells()  # (B or 1, n, R)
             agents = cells.mT @ counted(query, mask) * query.shape[-1] ** -0.5
             source_share = softmax_over_sources(key @ agents.mT, source_mask)

@@ -12,6 +12,7 @@ from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import neurons, softmax_over_sources
 from scaseg.ops.checks import MOST_PAIRS, check_number, check_whole_number
+from scaseg.ops.precision import without_autocast
 
 
 class BalancedContext(FactoredContext):
@@ -64,7 +65,7 @@ class BalancedContext(FactoredContext):
     def channel_scores(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         """Return tau cos(q_i, p_r) (B, n, R) and tau' cos(k_j, p_r) (B, source, R)."""
         query, key = self.query_and_key(x, source, source_mask)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             prototypes = F.normalize(self.prototypes.to(query.dtype), dim=-1)
             target_scale, source_scale = self.temperature.to(query.dtype).exp()
             return (

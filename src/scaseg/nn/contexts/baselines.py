@@ -11,6 +11,7 @@ from scaseg.nn.auxiliary import AuxiliaryClassifier
 from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.ops.checks import check_bool, check_whole_number
 from scaseg.ops.exact import uniform_context
+from scaseg.ops.precision import without_autocast
 from scaseg.ops.streaming import ExpSums, StreamedSums
 
 
@@ -108,7 +109,7 @@ class AverageContext(EvenContext):
         others = rows.shape[1] - 1
         identity = self.identity.weight.flatten(1)
         context = (identity if self.context is None else self.context.weight.flatten(1)) / others
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             total = rows.sum(1, dtype=torch.promote_types(x.dtype, torch.float32))  # (B, C)
             shared = F.linear(total.to(context.dtype), context)  # (B, M)
         out = F.linear(rows, identity - context)

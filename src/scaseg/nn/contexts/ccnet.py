@@ -11,6 +11,7 @@ from torch import Tensor
 from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.contexts.parts import counted_map, query_and_key, refuse_source
 from scaseg.ops.checks import check_whole_number
+from scaseg.ops.precision import without_autocast
 
 
 class Cross(NamedTuple):
@@ -103,7 +104,7 @@ def attend(query: Tensor, key: Tensor, source_mask: Mask) -> Cross:
     dtype = torch.promote_types(query.dtype, torch.float32)
     query, key = query.to(dtype) * query.shape[1] ** -0.5, key.to(dtype)
     least = torch.finfo(dtype).min
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         row = query.permute(0, 2, 3, 1) @ key.permute(0, 2, 1, 3)  # (B, H, W, W)
         column = (query.permute(0, 3, 2, 1) @ key.permute(0, 3, 1, 2)).transpose(1, 2)
         unseen = torch.eye(height, dtype=torch.bool, device=query.device).unsqueeze(1)  # (H, 1, H)

@@ -15,6 +15,7 @@ from scaseg.nn.contexts.parts import counted, line_of, neurons, refuse_source
 from scaseg.ops.attention import dot_context
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import reciprocal
+from scaseg.ops.precision import without_autocast
 
 WIDEST = 64  # channels of a fused attention
 NEAR, FAR = 3.0, 10.0  # neurons: how far the two kernels reach at first
@@ -46,7 +47,7 @@ class MeanFieldClassifier(AuxiliaryClassifier):
         height, width = x.shape[-2:]
         unary = neurons(super().forward(x))
         feature = neurons(self.feature(x))
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             near, far = self.reach.to(feature.dtype).exp()
             lines = [line_of(feature, length) for length in (height, width)]
             place = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).flatten(0, 1) / far

@@ -14,6 +14,7 @@ from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import neurons, refuse_source
 from scaseg.ops.checks import check_whole_number
+from scaseg.ops.precision import without_autocast
 
 DIRECTIONS = ((), (1,), (0,), (0, 1))  # axes that are flipped: sweeps from each of the corners
 MEMORY = 0.9  # of a fresh sweep: how much is left of a state one neuron further
@@ -63,7 +64,7 @@ class DagrnnContext(BranchContext):
             counts = source_mask.unsqueeze(-1).to(entered.dtype)
             kept = by_diagonals(counts.expand(sweeps, -1, -1, -1), height, width)
         weight = self.recur.to(entered.dtype).repeat_interleave(batch, 0)  # (4 B, d, d)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             states = Sweeps.apply(by_diagonals(entered, height, width), weight, kept)
         found = from_diagonals(states[2:, :, 1:].unflatten(1, (sweeps, batch)), height, width)
         return found.movedim(0, 1).mT.flatten(1, 2).unflatten(2, (height, width)).to(x.dtype)

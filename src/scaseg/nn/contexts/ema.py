@@ -11,6 +11,7 @@ from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import counted, neurons
 from scaseg.ops.checks import MOST_PAIRS, check_whole_number
 from scaseg.ops.dense import reciprocal
+from scaseg.ops.precision import without_autocast
 
 
 class EmaContext(FactoredContext):
@@ -63,7 +64,7 @@ class EmaContext(FactoredContext):
         own = neurons(self.feature(x))
         feature = own if source is None else neurons(self.feature(source))
         feature = counted(feature, source_mask)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             bases = self.fit(feature, source_mask, self.steps - 1)
             belongs = counted((feature @ bases.mT).softmax(-1), source_mask)
             source_share = belongs * reciprocal(belongs.sum(1)).unsqueeze(1)

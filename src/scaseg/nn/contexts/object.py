@@ -10,6 +10,7 @@ from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
 from scaseg.nn.contexts.parts import counted, neurons, query_and_key, softmax_over_sources
 from scaseg.ops.checks import check_bool, check_whole_number
+from scaseg.ops.precision import without_autocast
 
 
 class ObjectContext(FactoredContext):
@@ -50,7 +51,7 @@ class ObjectContext(FactoredContext):
         there = x if source is None else source
         query, key = neurons(self.query(x)), counted(neurons(self.key(there)), source_mask)
         class_score = neurons(self.classifier(there))  # (B, source, R)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             area: Tensor | None = None
             if self.by_area:
                 belongs = counted(class_score.softmax(-1), source_mask)

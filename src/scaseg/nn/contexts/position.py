@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.balanced import BalancedContext
 from scaseg.nn.contexts.parts import extents, line_of
+from scaseg.ops.precision import without_autocast
 
 WAVES = 4  # of each axis: from half a period over the image to four
 
@@ -32,7 +33,7 @@ class PositionContext(BalancedContext):
     def query_and_key(self, x: Tensor, source: Source, source_mask: Mask) -> tuple[Tensor, Tensor]:
         query, key = super().query_and_key(x, source, source_mask)
         width = query.shape[-1]
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             weight = self.place.weight.to(query.dtype)
             here = there = waves(x, source_mask if source is None else None, weight)
             if source is not None:

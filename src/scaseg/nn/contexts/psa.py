@@ -15,6 +15,7 @@ from scaseg.nn.contexts.parts import (
     softmax_over_sources,
 )
 from scaseg.ops.checks import check_whole_number
+from scaseg.ops.precision import without_autocast
 
 MOST_PLACES = 129  # a side: the paper's maps have 2 H - 1
 
@@ -93,7 +94,7 @@ def surroundings(score: Tensor, grid: int, source_mask: Mask) -> Tensor:
         return hats((offset + 1) * (grid - 1) / 2, grid)
 
     rows, columns = map(along, score.shape[-2:], extents(score, source_mask))
-    with torch.autocast(score.device.type, enabled=False):
+    with without_autocast(score):
         scores = score.to(rows.dtype).unflatten(1, (grid, grid))
         above = torch.einsum("bgkhw,bhrg->bhwrk", scores, rows)
         return torch.einsum("bhwrk,bwck->bhwrc", above, columns).flatten(3).flatten(1, 2)

@@ -13,6 +13,7 @@ from scaseg.nn.contexts.branches import BranchContext
 from scaseg.nn.contexts.parts import Grids, check_whole_numbers, convolution
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.dense import reciprocal
+from scaseg.ops.precision import without_autocast
 
 MOST_BINS = 32  # a side
 
@@ -48,7 +49,7 @@ class PspContext(BranchContext):
         there = x if source is None else source
         sizes = [grid * grid for grid in self.bins]
         grids = Grids(there, source_mask, self.bins)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             cells = grids.cells()  # (B or 1, source, R)
             between = grids.between() if source is None else Grids(x, None, self.bins).between()
             if source_mask is not None:  # a cell without neurons has no share
