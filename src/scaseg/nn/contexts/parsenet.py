@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.baselines import EvenContext
 from scaseg.ops.exact import uniform_context
+from scaseg.ops.precision import without_autocast
 
 
 class ParsenetContext(EvenContext):
@@ -47,7 +48,7 @@ class ParsenetContext(EvenContext):
             scale = self.context_scale.to(context.dtype)
             context = F.linear(F.normalize(context, dim=-1) * scale, layer.weight.flatten(1))
         dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):  # it would make a wide copy of the map
+        with without_autocast(x):  # it would make a wide copy of the map
             length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype)
         length = length.clamp(min=max(1e-12, torch.finfo(x.dtype).tiny)).to(x.dtype)
         scale = self.identity_scale.to(x.dtype).view(-1, 1, 1)
