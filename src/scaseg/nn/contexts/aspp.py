@@ -53,4 +53,6 @@ class AsppContext(BranchContext):
         mean = uniform_context(features, exclude_self=False, source_mask=source_mask)
         image = self.everywhere(mean.mT.unsqueeze(-1).to(x.dtype))  # (B, c, 1, 1)
         found = [layer(x) for layer in self.around]
-        return torch.cat([*found, image.expand_as(found[0])], 1).relu_()
+        # laid out as the others are: cat would take another layout for all of them
+        found.append(torch.empty_like(found[0]).copy_(image))
+        return torch.cat(found, 1).relu_()

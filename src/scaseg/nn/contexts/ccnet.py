@@ -15,21 +15,29 @@ from scaseg.ops.precision import without_autocast
 
 
 class Cross(NamedTuple):
-    """How much each neuron takes of its row (B, H, W, W) and its column (B, H, W, H); sum 1."""
+    """How much each neuron takes of its row, then of its column: (B, H, W, W + H); sum 1."""
 
-    row: Tensor
-    column: Tensor
+    share: Tensor
+
+    def parts(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """(B, H, W, W), (B, H, W, H)."""
+        height, width = self.share.shape[1:3]
+        share = self.share if dtype is None else self.share.to(dtype)
+        row, column = share.split([width, height], -1)
+        return row, column
 
     def gather(self, x: Tensor) -> Tensor:
         """The weighted mean of each neuron's cross: (B, C, H, W) -> the same."""
-        along_row = self.row.to(x) @ x.permute(0, 2, 3, 1)  # (B, H, W, C)
-        along_column = self.column.transpose(1, 2).to(x) @ x.permute(0, 3, 2, 1)  # (B, W, H, C)
+        row, column = self.parts(x.dtype)
+        along_row = row @ x.permute(0, 2, 3, 1)  # (B, H, W, C)
+        along_column = column.transpose(1, 2) @ x.permute(0, 3, 2, 1)  # (B, W, H, C)
         return along_row.permute(0, 3, 1, 2) + along_column.permute(0, 3, 2, 1)
 
     def before(self, weight: Tensor) -> Tensor:
         """What weights (B, rows, H, W) of gathered neurons mean for the neurons themselves."""
-        along_row = torch.einsum("bthw,bhwv->bthv", weight, self.row)
-        return along_row + torch.einsum("bthw,bhwv->btvw", weight, self.column)
+        row, column = self.parts()
+        along_row = torch.einsum("bthw,bhwv->bthv", weight, row)
+        return along_row + torch.einsum("bthw,bhwv->btvw", weight, column)
 
 
 class CcnetContext(Context):
@@ -83,7 +91,7 @@ class CcnetContext(Context):
         refuse_source(self, source)
         height, width = x.shape[-2:]
         _, crosses = self.gather(x, source_mask)
-        rows = F.one_hot(targets, height * width).to(crosses[0].row)
+        rows = F.one_hot(targets, height * width).to(crosses[0].share)
         weight = rows.unflatten(1, (height, width)).expand(len(x), -1, -1, -1)
         for cross in reversed(crosses):
             weight = counted_map(cross.before(weight), source_mask)
@@ -91,8 +99,8 @@ class CcnetContext(Context):
 
     def map_factors(self, x: Tensor) -> MapFactors:
         _, crosses = self.gather(x, None)
-        row, column = (torch.cat(parts).flatten(1, 2) for parts in zip(*crosses, strict=True))
-        return MapFactors("cross", target=row, source=column)
+        row, column = Cross(torch.cat([cross.share for cross in crosses])).parts()
+        return MapFactors("cross", target=row.flatten(1, 2), source=column.flatten(1, 2))
 
 
 def attend(query: Tensor, key: Tensor, source_mask: Mask) -> Cross:
@@ -113,5 +121,4 @@ def attend(query: Tensor, key: Tensor, source_mask: Mask) -> Cross:
             row = row.masked_fill(padding.unsqueeze(2), least)
             unseen = unseen | padding.mT.unsqueeze(1)
         column = column.masked_fill(unseen, least)
-        share = torch.cat([row, column], -1).softmax(-1)
-    return Cross(*share.split([width, height], -1))
+        return Cross(torch.cat([row, column], -1).softmax(-1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +53,8 @@ def counted_map(x: Tensor, source_mask: Mask) -> Tensor:
 def softmax_over_sources(score: Tensor, source_mask: Mask) -> Tensor:
     """Softmax of (B, source, R) over the sources that count; 0 for the others.
 
-    The sources lie side by side in memory then, which the product with their features wants too: a
-    GPU gives a softmax over another dimension a single block, and took 50 times as long.
+    The sources lie side by side in memory then: a GPU gives a softmax over another dimension a
+    single block (`a2` of 131,072 neurons took 158 ms on an H200 that way, and takes 0.9).
     """
     if source_mask is None:
         return score.mT.softmax(-1).mT
@@ -105,24 +105,23 @@ class Grids:
     """
 
     def __init__(self, x: Tensor, source_mask: Mask, bins: Sequence[int]) -> None:
-        self.bins, self.mask = bins, source_mask
-        self.cell = torch.cat([line_of(x, grid) for grid in bins])  # of its grid, 0 to grid - 1
-        self.last = torch.cat([self.cell.new_full((grid,), grid - 1) for grid in bins])
-        # where a neuron begins, from where each cell does, and how long it is: in cells
-        self.lines = []
-        for length, extent in zip(x.shape[-2:], extents(x, source_mask), strict=True):
-            width = (self.last + 1).expand(1, 1, -1) / extent
-            self.lines.append((line_of(x, length).unsqueeze(-1) * width - self.cell, width))
+        self.bins, self.mask, self.size = list(bins), source_mask, list(x.shape[-2:])
+        self.cell = torch.cat([line_of(x, grid) for grid in bins])  # of its grid, 0 to count - 1
+        self.count = torch.cat([self.cell.new_full((grid,), grid) for grid in bins])
+        # rows, then columns: on a GPU an operation costs more than its few numbers. In cells:
+        widths = [self.count.view(1, 1, -1) / extent for extent in extents(x, source_mask)]
+        axes = list(zip(self.size, widths, strict=True))
+        self.width = torch.cat([width.expand(-1, length, -1) for length, width in axes], 1)
+        starts = [line_of(x, length).unsqueeze(-1) * width for length, width in axes]
+        self.start = torch.cat(starts, 1) - self.cell  # of a neuron, from where the cell begins
 
     def cells(self) -> Tensor:
         """The share of each neuron in each cell's mean; sum 1 over n, or 0 where a cell has none.
 
         A neuron on a border belongs to both by its area.
         """
-        parts = self._over_the_map(
-            ((start + width).clamp(max=1) - start.clamp(min=0)).clamp(min=0)
-            for start, width in self.lines
-        )
+        end = (self.start + self.width).clamp(max=1)
+        parts = self._over_the_map((end - self.start.clamp(min=0)).clamp(min=0))
         if self.mask is None:
             return parts
         area = counted(parts, self.mask)
@@ -130,13 +129,13 @@ class Grids:
 
     def between(self) -> Tensor:
         """The share of each cell for each neuron, bilinearly between centres; sum 1 a grid."""
-        least, most = -self.cell, self.last - self.cell
-        apart = (start + (width - 1) / 2 for start, width in self.lines)
-        return self._over_the_map((1 - one.clamp(least, most).abs()).clamp(min=0) for one in apart)
+        apart = self.start + (self.width - 1) / 2
+        apart = apart.clamp(-self.cell, self.count - 1 - self.cell)
+        return self._over_the_map((1 - apart.abs()).clamp(min=0))
 
-    def _over_the_map(self, weights: Iterable[Tensor]) -> Tensor:
-        """(., H, sum of bins), (., W, sum of bins) -> (., n, R)."""
-        rows, columns = (one.split(list(self.bins), -1) for one in weights)
+    def _over_the_map(self, weights: Tensor) -> Tensor:
+        """(., H + W, sum of bins) -> (., n, R)."""
+        rows, columns = (one.split(self.bins, -1) for one in weights.split(self.size, 1))
         found = [
             row[:, :, None, :, None] * column[:, None, :, None, :]
             for row, column in zip(rows, columns, strict=True)

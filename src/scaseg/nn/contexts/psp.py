@@ -59,12 +59,13 @@ class PspContext(BranchContext):
                     [one * reciprocal(one.sum(-1)).unsqueeze(-1) for one in of_grids], -1
                 )
             features = there.flatten(2).transpose(1, 2)
-            pooled = (cells.mT.to(features) @ features).mT.unsqueeze(-1)  # (B, C, R, 1)
+            pooled = cells.mT.to(features) @ features  # (B, R, C)
         # P before the interpolation, which is linear too: it then sees R cells, not n neurons
         weights = self.project.weight.flatten(1).chunk(len(self.bins), 1)
-        found = [
-            F.linear(level(own).relu().squeeze(-1).mT, weight)
-            for level, own, weight in zip(self.levels, pooled.split(sizes, 2), weights, strict=True)
-        ]
+        found = []
+        for level, own, weight in zip(self.levels, pooled.split(sizes, 1), weights, strict=True):
+            assert isinstance(level, nn.Conv2d)
+            reduced = F.linear(own, level.weight.flatten(1), level.bias).relu()
+            found.append(F.linear(reduced, weight))
         values = torch.cat(found, 1)  # (B, R, M)
         return between.to(values) @ values
