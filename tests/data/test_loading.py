@@ -167,7 +167,7 @@ def test_evaluation_sees_photographs_as_they_are(mirrored):
     image, labels, name = photographs[2]
     assert len(photographs) == 7
     assert image.dtype == torch.uint8
-    assert labels.dtype == torch.int64
+    assert labels.dtype == torch.int32
     sample = Mirrored()[2]
     np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), sample.image)
     np.testing.assert_array_equal(labels.numpy(), sample.labels)

@@ -241,7 +241,7 @@ def shard_order(
 
 
 class EvaluationExample(NamedTuple):
-    """An image (C, H, W) as stored and its labels (H, W) int64, both at their size on disk."""
+    """An image (C, H, W) as stored and its labels (H, W) int32, both at their size on disk."""
 
     image: Tensor
     labels: Tensor
@@ -261,8 +261,10 @@ class EvaluationDataset:
         sample = self.samples[max(0, index)]
         if index == UNLABELLED:
             sample.labels[:] = IGNORE
-        image = torch.from_numpy(np.ascontiguousarray(sample.image)).permute(2, 0, 1)
-        return EvaluationExample(image, torch.from_numpy(sample.labels).long(), sample.name)
+        image, labels = (
+            torch.from_numpy(np.ascontiguousarray(one)) for one in (sample.image, sample.labels)
+        )
+        return EvaluationExample(image.permute(2, 0, 1), labels, sample.name)
 
 
 @dataclass

@@ -341,14 +341,14 @@ class SegmentationModule(LightningModule):
 
     def _count(self, example: EvaluationExample, probabilities: Tensor) -> Tensor:
         """Count the predicted classes of an image, and return them (H, W)."""
-        predicted = probabilities.argmax(0)
+        predicted, labels = probabilities.argmax(0), example.labels.long()
         with located(example.name):
-            self.confusion.update(predicted, example.labels)
-        self.calibration.update(probabilities, example.labels)
-        if self._is_fitting and bool((example.labels != IGNORE).any()):
+            self.confusion.update(predicted, labels)
+        self.calibration.update(probabilities, labels)
+        if self._is_fitting and bool((labels != IGNORE).any()):
             # losses take scores, and the softmax of log p is p; in place: p is not needed any more
             scores = probabilities.clamp_(min=torch.finfo(probabilities.dtype).tiny).log_()
-            loss = self.loss(scores.unsqueeze(0), example.labels.unsqueeze(0), self.class_weights)
+            loss = self.loss(scores.unsqueeze(0), labels.unsqueeze(0), self.class_weights)
             self._validation_losses.append(loss)
         return predicted
 
