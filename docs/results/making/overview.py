@@ -29,6 +29,7 @@ PAGES = {
     "context_scenes/selective": "experiments/context_scenes.md",
     "stanford_background_folds": "results/stanford_background_folds.md",
     "camvid": "results/index.md#camvid",
+    "camvid_best": "results/index.md#camvid-with-a-stronger-recipe",
     "atlantis": "results/index.md#atlantis",
     "atlantis_candidates": "results/index.md#candidates-on-atlantis",
     "rivals/atlantis": "rivals.md#atlantis",

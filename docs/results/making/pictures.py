@@ -11,7 +11,7 @@ from PIL import Image, PngImagePlugin
 
 from making.depth import FOLDER, TIMES, cuts, write_depth
 from making.depth import PICTURE as DEPTH
-from making.plots import write_axes, write_costs, write_variants
+from making.plots import COUNTED, write_axes, write_costs, write_variants
 from making.studies import Study
 from scaseg.comparison.compare import PICTURE
 from scaseg.comparison.results import RESULTS
@@ -49,7 +49,11 @@ class Picture(NamedTuple):
 def all_pictures(studies: Mapping[str, Study]) -> list[Picture]:
     """Those of each study, and those that bring several together."""
     found = [
-        Picture(study.folder / name, write, [study.folder / RESULTS])
+        Picture(
+            study.folder / name,
+            write,
+            [study.folder / RESULTS, *([COUNTED] if name == "cost.png" else [])],
+        )
         for study in studies.values()
         for name, write in pictures_of(study).items()
     ]
