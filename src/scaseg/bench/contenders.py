@@ -116,7 +116,8 @@ def contexts(neurons: int, setting: Setting) -> Iterator[Contender]:
         options = {"hidden": setting.hidden}
         block = build_context(name, setting.channels, classes=CLASSES, options=options)
         made = contender(name, block)
-        if getattr(block, "order", "") == "n^2":  # known without computing it
+        # known without computing it: a CPU's process would be killed, a GPU says that it is too much
+        if getattr(block, "order", "") == "n^2" and setting.device.type == "cpu":
             size = map_size(neurons)
             _, needed = count_cost(name, setting.channels, *size, classes=CLASSES)
             made.needs = setting.batch * needed
