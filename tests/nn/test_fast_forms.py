@@ -218,3 +218,11 @@ def test_low_precision_costs_what_it_must(name):
         expected = obvious(exact, x.double())
         allowed = 2 * (obvious(low, x) - expected).abs().max() + 1e-5
         assert (low(x) - expected).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_branches_of_aspp_keep_the_layout(layout):
+    """One of another layout would have all five turned round, at the cost of a convolution."""
+    block, x = make("aspp"), torch.randn(2, 6, 9, 8).contiguous(memory_format=layout)
+    assert block.branches(x, None, None).is_contiguous(memory_format=layout)
+    assert block(x).is_contiguous(memory_format=layout)

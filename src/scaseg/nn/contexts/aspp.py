@@ -54,5 +54,5 @@ class AsppContext(BranchContext):
         image = self.everywhere(mean.mT.unsqueeze(-1).to(x.dtype))  # (B, c, 1, 1)
         found = [layer(x) for layer in self.around]
         # laid out as the others are: cat would take another layout for all of them
-        found.append(torch.empty_like(found[0]).copy_(image))
+        found.append(torch.zeros_like(found[0]) + image)
         return torch.cat(found, 1).relu_()

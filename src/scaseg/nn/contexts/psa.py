@@ -6,14 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context, Mask, Source
-from scaseg.nn.contexts.parts import (
-    convolution,
-    extents,
-    hats,
-    line_of,
-    refuse_source,
-    softmax_over_sources,
-)
+from scaseg.nn.contexts.parts import convolution, extents, hats, line_of, refuse_source
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.precision import without_autocast
 
@@ -61,23 +54,31 @@ class PsaContext(Context):
             for _ in range(2)
         )
 
-    def attend(self, x: Tensor, source_mask: Mask) -> Tensor:
-        """Return the coefficients of all neurons of a map, rows of sum 1: (B, n, n)."""
-        collected = surroundings(self.collect(x), self.grid, source_mask)
-        distributed = surroundings(self.distribute(x), self.grid, source_mask).mT
-        found = [softmax_over_sources(one.mT, source_mask).mT for one in (collected, distributed)]
-        return (found[0] + found[1]) / 2
+    def attend(self, x: Tensor, source_mask: Mask) -> tuple[Tensor, Tensor]:
+        """Return what each neuron takes, (B, target, source), and gives, (B, source, target).
+
+        Both sum to 1 over the sources. n x n numbers are neither turned round nor added up: on a
+        GPU that would take longer than all the rest.
+        """
+        taken = surroundings(self.collect(x), self.grid, source_mask)
+        given = surroundings(self.distribute(x), self.grid, source_mask)
+        if source_mask is None:
+            return taken.softmax(2), given.softmax(1)
+        counts, least = source_mask.unsqueeze(-1), torch.finfo(taken.dtype).min
+        taken = taken.masked_fill(~counts.mT, least).softmax(2) * counts.mT
+        return taken, given.masked_fill(~counts, least).softmax(1) * counts
 
     def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         refuse_source(self, source)
-        values = self.values(x)
-        return self.attend(x, source_mask).to(values) @ values
+        values, (taken, given) = self.values(x), self.attend(x, source_mask)
+        return (taken.to(values) @ values + given.to(values).mT @ values) / 2
 
     def coefficient_rows(
         self, x: Tensor, source: Source, targets: Tensor, source_mask: Mask
     ) -> Tensor:
         refuse_source(self, source)
-        return self.attend(x, source_mask)[:, targets]
+        taken, given = self.attend(x, source_mask)
+        return (taken[:, targets] + given[..., targets].mT) / 2
 
 
 def surroundings(score: Tensor, grid: int, source_mask: Mask) -> Tensor:
@@ -97,4 +98,4 @@ def surroundings(score: Tensor, grid: int, source_mask: Mask) -> Tensor:
     with without_autocast(score):
         scores = score.to(rows.dtype).unflatten(1, (grid, grid))
         above = torch.einsum("bgkhw,bhrg->bhwrk", scores, rows)
-        return torch.einsum("bhwrk,bwck->bhwrc", above, columns).flatten(3).flatten(1, 2)
+        return (above @ columns.mT.unsqueeze(1)).flatten(3).flatten(1, 2)  # (B, H, W, H, W)
