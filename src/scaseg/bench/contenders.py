@@ -116,7 +116,7 @@ def contexts(neurons: int, setting: Setting) -> Iterator[Contender]:
         options = {"hidden": setting.hidden}
         block = build_context(name, setting.channels, classes=CLASSES, options=options)
         made = contender(name, block)
-        # known without computing it: a CPU's process would be killed, a GPU says that it is too much
+        # known without computing it: a process on a CPU would be killed, a GPU refuses
         if getattr(block, "order", "") == "n^2" and setting.device.type == "cpu":
             size = map_size(neurons)
             _, needed = count_cost(name, setting.channels, *size, classes=CLASSES)
