@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,19 @@ def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise UserError(path, "not a table of ours", "remove it", str(error)) from error
     return rows
+
+
+def read_numbers(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
+    """Read a table with its numbers as numbers, and None where there is nothing."""
+    rows = read_rows(path, columns=columns)
+    return [{name: _number(text) for name, text in row.items()} for row in rows]
+
+
+def _number(text: str) -> int | float | str | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text or None
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from scaseg.config.model import read_config
 from scaseg.io.model_folder import BEST, CONFIG
-from scaseg.io.table import Row, read_rows, write_rows
+from scaseg.io.table import Row, read_numbers, read_rows, write_rows
 from scaseg.models.segmenter import Segmenter
 from scaseg.progress import progress_bar
 from scaseg.training.checkpoint_io import StateFiles
@@ -54,9 +54,9 @@ class MetricsTable(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self.folder is not None:
-            self.rows = read_rows(self.folder / METRICS)
+            self.rows = read_numbers(self.folder / METRICS)
             for row in self.rows:
-                row.setdefault("val_loss", "")  # of a run that began before there was one
+                row.setdefault("val_loss", None)  # of a run that began before there was one
             self._class_rows = read_rows(self.folder / PER_CLASS)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from scaseg.config.model import read_config
 from scaseg.config.run import RunConfig
 from scaseg.io.model_folder import BEST, CONFIG, MODEL
-from scaseg.io.table import Row, read_rows
+from scaseg.io.table import Row, read_numbers, read_rows
 from scaseg.metrics import class_table
 from scaseg.models.build import load_model
 from scaseg.models.pretrained import read_weights
@@ -62,9 +62,9 @@ def is_finished(folder: Path, epochs: int) -> bool:
 
 def finished_result(folder: Path) -> Result:
     """The result of a run that is over, from its folder."""
-    model, rows = load_model(folder / MODEL), read_rows(folder / METRICS, columns=COLUMNS)
+    model, rows = load_model(folder / MODEL), read_numbers(folder / METRICS, columns=COLUMNS)
     record = model.config.training.get("validation")
-    best = int(record["epoch"]) if record and any(row["mIoU"] for row in rows) else None
+    best = int(record["epoch"]) if record and any(row["mIoU"] is not None for row in rows) else None
     return Result(model, rows, best, folder)
 
 
