@@ -86,11 +86,13 @@ def in_words(size: int) -> str:
 
     >>> in_words(13_200_000_000)
     '12.3 GiB'
+    >>> in_words(1_048_000)
+    '1023 KiB'
     """
     amount = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024:
-            return f"{amount:.3g} {unit}"
+            return f"{amount:.{3 if amount < 999.5 else 4}g} {unit}"
         amount /= 1024
     return f"{amount:.4g} TiB"
 
