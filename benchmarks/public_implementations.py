@@ -250,7 +250,6 @@ def main() -> None:
     print(
         "| context | public implementation | largest difference | largest value |\n"
         "|---|---|---|---|"
-        "|---|---|---|---|"
     )
     worst = 0.0
     for check in CHECKS:
