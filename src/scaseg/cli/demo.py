@@ -39,7 +39,7 @@ def _demo(options: argparse.Namespace) -> None:
     # scenes are small: threads would spend their time waiting for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, table
+    from scaseg.demo.report import PAGE, PICTURE, table
     from scaseg.demo.run import SCENES, model_folder, run_demo
 
     sizes = {"epochs": options.epochs, "images": options.images}
@@ -54,8 +54,7 @@ def _demo(options: argparse.Namespace) -> None:
     folder = Path(options.out)
     scene = next(iter(sorted((folder / SCENES).iterdir())))
     print(f"picture: {folder / PICTURE}")
-    note = f"opens in any browser, offline; {REPORT_PICTURE}: as a picture"
-    print(f"report:  {folder / PAGE} ({note})")
+    print(f"report:  {folder / PAGE} (opens in any browser, offline)")
     model = model_folder(folder, findings.rows[-1].context)
     # as it was called: a .venv need not be active
     program = "scaseg" if shutil.which("scaseg") else os.path.relpath(sys.argv[0])

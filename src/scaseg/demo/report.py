@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import html
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
-from PIL import Image
 
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.explanation.disagreement import Disagreement
@@ -24,11 +22,10 @@ from scaseg.explanation.selectivity import Mean, Selectivity
 from scaseg.io.atomic import whole_file, write_text
 from scaseg.metrics import percent
 
-PAGE, PICTURE, REPORT_PICTURE = "report.html", "picture.png", "report.png"
+PAGE, PICTURE = "report.html", "picture.png"
 TITLE = "The rest of the scene decides what the sand is"
 COLUMNS = ("context", "PPA/aAcc", "CAA/mAcc", "mIoU", "IoU of sand", "parameters", "training")
 LEARNED = 50  # mean IoU of sand below which too little was learned to show anything
-WIDTH = 1500  # pixels of report.png
 
 
 class Row(NamedTuple):
@@ -64,7 +61,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def write_report(findings: Findings, folder: Path) -> None:
-    """Write picture.png, report.html with everything in it, and report.png, the same as a picture.
+    """Write report.html with everything in it, and picture.png.
 
     picture.png is of the disagreements, or of the maps where there are none.
     """
@@ -90,8 +87,6 @@ def write_report(findings: Findings, folder: Path) -> None:
         seconds=f"{findings.seconds:.0f}",
     )
     write_text(folder / PAGE, filled)
-    with whole_file(folder / REPORT_PICTURE) as temporary:
-        _stack([_png(_header(findings)), *pictures, maps]).save(temporary, format="PNG")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -127,34 +122,6 @@ def _html_table(rows: Sequence[Row]) -> str:
     marks = ["", *(' class="best"' if row is _best(rows) else "" for row in rows)]
     body = (f"<tr{mark}>{line}</tr>" for mark, line in zip(marks, lines, strict=True))
     return f"<table>{''.join(body)}</table>"
-
-
-def _header(findings: Findings) -> Figure:
-    """Draw the top of the page: title, summary, table."""
-    words = textwrap.wrap(_summary(findings), 150)
-    height = 0.75 + 0.22 * len(words) + 0.34 * (1 + len(findings.rows))
-    figure = Figure(figsize=(13, height))
-    figure.text(0.2 / 13, 1 - 0.15 / height, TITLE, va="top", fontsize=17)
-    style: dict[str, Any] = {"va": "top", "color": "#444444", "linespacing": 1.4}
-    figure.text(0.2 / 13, 1 - 0.6 / height, "\n".join(words), fontsize=10.5, **style)
-    for number, line in enumerate([COLUMNS, *map(_cells, findings.rows)]):
-        strong = number == 0 or findings.rows[number - 1] is _best(findings.rows)
-        below = 0.75 + 0.22 * len(words) + 0.34 * number
-        for column, cell in enumerate(line):
-            x, side = (1.2 + 1.9 * column, "right") if column else (0.2, "left")
-            style = {"va": "top", "ha": side, "weight": "bold" if strong else "normal"}
-            figure.text(x / 13, 1 - below / height, cell, fontsize=11.5, **style)
-    return figure
-
-
-def _stack(pictures: Sequence[bytes]) -> Image.Image:
-    """Put pictures below each other, at one width."""
-    opened = [Image.open(BytesIO(png)).convert("RGB") for png in pictures]
-    scaled = [one.resize((WIDTH, round(one.height * WIDTH / one.width))) for one in opened]
-    page = Image.new("RGB", (WIDTH, sum(one.height for one in scaled)), "white")
-    for index, one in enumerate(scaled):
-        page.paste(one, (0, sum(above.height for above in scaled[:index])))
-    return page
 
 
 def _png(figure: Figure) -> bytes:

@@ -20,7 +20,7 @@ from scaseg.config.recipe import load_recipe
 from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.data.datasets.context_scenes import ContextScenesGlobal
 from scaseg.data.scenes.mirage import FIRST_GROUND
-from scaseg.demo.report import PAGE, PICTURE, REPORT_PICTURE, Findings, Row, write_report
+from scaseg.demo.report import PAGE, PICTURE, Findings, Row, write_report
 from scaseg.errors import UserError, WorkError
 from scaseg.explanation.disagreement import largest_disagreements
 from scaseg.explanation.maps import explain
@@ -45,7 +45,7 @@ NUMBERS = "demo.json"
 MARKER = ".scaseg-demo"  # there from the beginning: only a demo is replaced by one
 OURS = (
     *("runs", "logs", RECIPE, RESULTS, TABLE, CSV_TABLE, PLOT),  # of the comparison
-    *(NUMBERS, PAGE, PICTURE, REPORT_PICTURE, SCENES, PREDICTIONS),
+    *(NUMBERS, PAGE, PICTURE, SCENES, PREDICTIONS, "report.png"),  # the last: of earlier versions
 )
 
 
@@ -71,7 +71,7 @@ def run_demo(
     log: Callable[[str], None] = lambda line: None,
     bars: bool = True,
 ) -> Findings:
-    """Run everything into a folder: a comparison, report.html, report.png, demo.json.
+    """Run everything into a folder: a comparison, report.html, picture.png, demo.json.
 
     UserError where the folder holds something else; WorkError where a training fails.
     """

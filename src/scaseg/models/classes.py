@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from scaseg.errors import UserError
 from scaseg.models.heads import Head
@@ -33,18 +32,14 @@ def shared_classes(old: Sequence[str], new: Sequence[str]) -> list[int | None]:
 
 
 def change_classes(
-    model: Segmenter,
-    classes: Sequence[str],
-    *,
-    palette: tuple[Color, ...] | None = None,
-    training: dict[str, Any] | None = None,
+    model: Segmenter, classes: Sequence[str], *, palette: tuple[Color, ...] | None = None
 ) -> tuple[str, ...]:
     """Give a model other classes, in place; return those that it knew before.
 
     They keep their weights and bias in the last layer, and in a classifier within the context; the
     others start fresh, and the rest of the model stays as it is. With the same classes in the same
     order, so does the last layer. palette: of the new classes (None: known ones keep their color).
-    training: the new record; the old one tells how other labels were read.
+    The record of its training goes: it tells how other labels were read.
     """
     if isinstance(classes, str):
         raise UserError("classes", f"{classes!r}", "give a list of names")
@@ -56,7 +51,7 @@ def change_classes(
         unused = (color for color in colors if color not in known)
         palette = tuple(next(unused) if row is None else old.palette[row] for row in kept)
     # first: it refuses names that cannot be told apart
-    config = replace(old, classes=new, palette=palette, training=training or {})
+    config = replace(old, classes=new, palette=palette, training={})
     if kept != list(range(len(old.classes))):
         if not isinstance(model.head, Head):
             problem = f"the head is a {type(model.head).__name__}"
