@@ -44,6 +44,17 @@ def test_predicting_by_onnx_runtime(tmp_path, monkeypatch, capsys):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SCASEG_CACHE", str(tmp_path / "a.png"))
+    Image.fromarray(picture(20, 30)).save(tmp_path / "a.png")
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit, match="2"):
+        main(["predict", str(tmp_path / "a.png"), "--engine", "onnx", "--out", str(out)])
+    said = "a.png/onnx: cannot be written (Not a directory); set SCASEG_CACHE to another folder"
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_scores_on_a_node_are_finite():
     class Basis(nn.Module):
         def forward(self, x):

@@ -23,7 +23,11 @@ def cached_onnx(model: str | Path | None, on_note: Callable[[str], None]) -> Pat
         folder = find_model(model)
     path = cache / "onnx" / f"{fingerprint(folder)}-{__version__}.onnx"
     if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            remedy = f"set {CACHE} to another folder"
+            raise UserError.cannot_be("written", path.parent, error, remedy) from error
         on_note(f"exporting the model for ONNX Runtime, once: {path}")
-        path.parent.mkdir(parents=True, exist_ok=True)
         export_model(read_model(folder), path)
     return path
