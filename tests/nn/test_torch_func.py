@@ -108,3 +108,16 @@ def test_fully_sharded():
             torch.testing.assert_close(weight.grad.full_tensor(), gradients[name])
     finally:
         distributed.destroy_process_group()
+
+
+def test_symbolic_tracing_with_the_block_as_a_leaf():
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, scaseg.SelectiveContext) or super().is_leaf_module(
+                module, name
+            )
+
+    network = nn.Sequential(nn.Conv2d(3, 6, 1), block())
+    traced = torch.fx.GraphModule(network, Tracer().trace(network))
+    images = torch.randn(2, 3, 5, 7)
+    assert torch.equal(traced(images), network(images))
