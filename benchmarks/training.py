@@ -8,9 +8,9 @@ All in images/s, the best of several rounds. loader: batches in host memory, aug
 planned for the device, decoded each time or from the cache. device: its part of the augmentation.
 step: one batch again and again: by a plain loop of PyTorch with the same network and everything on
 the GPU, then by ours: as it is, as CUDA graphs in both layouts, padded. compile: the plain loop by
-torch.compile. validation: of 300 photographs cut to 100 sizes, image by image and in batches; cuDNN
-plans each new size the first time. run: `train`, its fastest epoch, and the whole of it. (A
-prediction: prediction.py.)
+torch.compile. validation: of 300 photographs, each cut by one of 100 pairs of shares of its sides,
+image by image and in batches; cuDNN plans each new size the first time. run: `train`, its fastest
+epoch, and the whole of it. (A prediction: prediction.py.)
 """
 
 from __future__ import annotations
@@ -234,6 +234,7 @@ def validations(run: RunConfig, options: argparse.Namespace, report: Report) -> 
     images = [
         cut(photographs[index % len(photographs)], *cuts[index % sizes]) for index in range(count)
     ]
+    print(f"{len(images)} images of {len({labels.shape for _, labels in images})} sizes")
     machine = replace(run.machine, device=DEVICE, workers=options.workers)
     validation_seconds(model, [images[0]] * 32, machine)  # kernels are loaded
     for way, size in {"in batches": None if CUDA else 4, "image by image": 1}.items():
