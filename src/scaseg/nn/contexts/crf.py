@@ -52,7 +52,7 @@ class MeanFieldClassifier(AuxiliaryClassifier):
             lines = [line_of(feature, length) for length in (height, width)]
             place = torch.stack(torch.meshgrid(*lines, indexing="ij"), -1).flatten(0, 1) / far
             of_places = [(-0.5 * ((one[:, None] - one) / near).square()).exp() for one in lines]
-            features = torch.cat([place.expand(len(x), -1, -1), feature], -1)
+            features = torch.cat([place.expand(x.shape[0], -1, -1), feature], -1)
             weight = self.kernel_weight.to(unary.dtype)
             scores = unary
             for _ in range(self.steps):
@@ -126,7 +126,7 @@ def separable_mean(kernels: list[Tensor], values: Tensor, source_mask: Mask) -> 
     """
     rows, columns = kernels
     counts = torch.cat([values, torch.ones_like(values[..., :1])], -1)  # its sum of weights too
-    maps = counted(counts, source_mask).unflatten(1, (len(rows), len(columns)))
+    maps = counted(counts, source_mask).unflatten(1, (rows.shape[0], columns.shape[0]))
     found = columns @ torch.einsum("rh,bhwm->brwm", rows, maps)
     found = found.flatten(1, 2)
     return found[..., :-1] * reciprocal(found[..., -1:])
