@@ -37,8 +37,9 @@ def moved(case, device):
 
 def check_operator(device, activation, n, dtype=torch.float32, bound=5.0, **options):
     """Values and gradients of a random case cost no more than dense in the same dtype."""
-    scale = options.pop("scale", 1.0)
+    scale, lift = options.pop("scale", 1.0), options.pop("lift", 0.0)
     case = random_case(n, activation=activation, dtype=torch.float64, **options)
+    case.target_score.add_(lift)
     for score in (case.target_score, case.source_score):
         score.mul_(scale).clamp_(-bound, bound)
     case = case.to(dtype)

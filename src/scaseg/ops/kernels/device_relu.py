@@ -19,7 +19,7 @@ import triton.language as tl
 
 from scaseg.ops.kernels.device_shared import dot_values, inverse_of
 
-SIZES = ["N", "L", "Q", "steps", "t_b", "t_n"]
+SIZES = ["N", "L", "Q", "t_b", "t_n"]
 
 
 @triton.jit
@@ -32,114 +32,6 @@ def ramp(z):
 def step(z):
     """The slope of `ramp`."""
     return tl.where(z > 0, 1.0, 0.0)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def block_sums(
-        parts, anchors, v, scores, order, top, weight, shift, M, MP, v_b, v_n, N, Q,
-        HAS_W: tl.constexpr, OWN: tl.constexpr, BLOCK: tl.constexpr,
-        BLOCK_M: tl.constexpr):  # fmt: skip
-    """Sums over a block of sorted rows, without `top`: parts (B, Q, 2, MP) and anchors (B, Q).
-
-    sum w v and sum w (score - anchor) v; in column M sum w and sum w (score - anchor). With HAS_W
-    rows have weights w, and column M of the first holds sum shift.
-    """
-    q, b = tl.program_id(0), tl.program_id(2).to(tl.int64)
-    p = q * BLOCK + tl.arange(0, BLOCK)
-    score = tl.load(scores + b * N + p, mask=p < N, other=float("-inf"))
-    row = tl.load(order + b * N + p, mask=p < N, other=0)
-    counts = score != float("-inf")
-    anchor = tl.min(tl.where(counts, score, float("inf")), 0)
-    anchor = tl.where(anchor == float("inf"), 0.0, anchor)
-    if OWN:
-        counts = counts & (row != tl.load(top + b * N))
-    w = tl.where(counts, 1.0, 0.0)
-    total = w
-    if HAS_W:
-        w = tl.load(weight + b * N + row, mask=counts, other=0.0)
-        total = tl.load(shift + b * N + row, mask=counts, other=0.0)
-    lean = w * tl.where(counts, score - anchor, 0.0)
-    m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
-    inside = counts[:, None] & (m < M)[None, :]
-    value = tl.load(v + b * v_b + row[:, None] * v_n + m[None, :], mask=inside, other=0.0)
-    value = value.to(tl.float32)
-    place = parts + (b * Q + q) * 2 * MP
-    tl.store(place + m, tl.sum(w[:, None] * value, 0), mask=m < M)
-    tl.store(place + MP + m, tl.sum(lean[:, None] * value, 0), mask=m < M)
-    if tl.program_id(1) == 0:
-        tl.store(anchors + b * Q + q, anchor)
-        tl.store(place + M, tl.sum(total, 0))
-        tl.store(place + MP + M, tl.sum(lean, 0))
-
-
-@triton.jit(do_not_specialize=SIZES)
-def prefix_sums(parts, anchors, M, MP, Q, BLOCK: tl.constexpr, BLOCK_M: tl.constexpr):
-    """Turn the sums of each block into those of all blocks up to it, relative to its anchor."""
-    b = tl.program_id(1).to(tl.int64)
-    k = tl.arange(0, BLOCK)
-    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    so_far = tl.zeros((BLOCK_M,), tl.float32)
-    lean_so_far = tl.zeros((BLOCK_M,), tl.float32)
-    for start in range(0, Q, BLOCK):
-        q = start + k
-        inside = (q < Q)[:, None] & (m <= M)[None, :]
-        place = parts + ((b * Q + q) * 2 * MP)[:, None] + m[None, :]
-        sums = tl.load(place, mask=inside, other=0.0)
-        # not sums taken off again: weights of rows that nearly vanish are large
-        previous = tl.load(place - 2 * MP, mask=inside & (k > 0)[:, None], other=0.0)
-        lean = tl.load(place + MP, mask=inside, other=0.0)
-        here = tl.load(anchors + b * Q + q, mask=q < Q, other=0.0)
-        before = tl.load(anchors + b * Q + q - 1, mask=(q > 0) & (q < Q), other=0.0)
-        fall = tl.where(q > 0, before - here, 0.0)
-        earlier = tl.cumsum(previous, 0) + so_far[None, :]
-        after = earlier + sums
-        lean = tl.cumsum(lean + fall[:, None] * earlier, 0) + lean_so_far[None, :]
-        tl.debug_barrier()  # rows are overwritten that others read
-        tl.store(place, after, mask=inside)
-        tl.store(place + MP, lean, mask=inside)
-        last = (k == BLOCK - 1)[:, None]
-        so_far = tl.sum(tl.where(last, after, 0.0), 0)
-        lean_so_far = tl.sum(tl.where(last, lean, 0.0), 0)
-
-
-@triton.jit
-def active_rows(scores, other, N, steps):
-    """How many of N scores in descending order have a positive sum with each other; bisection."""
-    first = tl.zeros_like(other).to(tl.int32)
-    end = first + N
-    for _turn in range(steps):
-        middle = (first + end) // 2
-        active = tl.load(scores + middle, mask=first < end, other=0.0) + other > 0
-        first = tl.where((first < end) & active, middle + 1, first)
-        end = tl.where((first < end) & (active == 0), middle, end)
-    return first
-
-
-@triton.jit(do_not_specialize=SIZES)
-def cut_rows(
-        cuts, scores, others, N, L, Q, steps, BLOCK: tl.constexpr, BLOCK_O: tl.constexpr,
-        SCAN: tl.constexpr):  # fmt: skip
-    """Cut N sorted rows into tiles of at most BLOCK rows whose borders lie in one block of others.
-
-    cuts (B, Q + 1, 3): for the rows with their border in block q (Q: beyond all), the first, the
-    end, and the number of tiles up to there.
-    """
-    b = tl.program_id(0).to(tl.int64)
-    tiles = 0
-    for start in range(0, Q + 1, SCAN):
-        q = start + tl.arange(0, SCAN)
-        last = b * L + tl.minimum(q * BLOCK_O, L) - 1
-        end = active_rows(scores + b * N, tl.load(others + last, mask=(q > 0) & (q <= Q)), N, steps)
-        end = tl.where(q > 0, end, N)
-        last = b * L + tl.minimum((q + 1) * BLOCK_O, L) - 1
-        first = active_rows(scores + b * N, tl.load(others + last, mask=q < Q), N, steps)
-        first = tl.where(q < Q, first, 0)
-        here = tl.where(q <= Q, (end - first + BLOCK - 1) // BLOCK, 0)
-        place = cuts + 3 * (b * (Q + 1) + q)
-        tl.store(place, first, mask=q <= Q)
-        tl.store(place + 1, end, mask=q <= Q)
-        tl.store(place + 2, tiles + tl.cumsum(here, 0), mask=q <= Q)
-        tiles += tl.sum(here, 0)
 
 
 @triton.jit
@@ -193,13 +85,31 @@ def others_of(score, others, order, top, b, q, L, OWN: tl.constexpr, BLOCK_O: tl
 
 
 @triton.jit
-def own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK: tl.constexpr):
-    """Score sums of a tile of targets with themselves; -inf for what does not count."""
-    counts = there & (i != top)
-    if HAS_MASK:
-        counts = counts & (tl.load(mask + b * N + i, mask=counts, other=0) != 0)
-    return tl.where(counts, score + tl.load(t + b * t_b + i * t_n, mask=counts, other=0.0),
-                    float("-inf"))  # fmt: skip
+def targets_of(
+        t, mask, s_sorted, s_order, t_sorted, t_order, anchors, b, q, first, end, number, M, N, L,
+        Q, t_b, t_n, OWN: tl.constexpr, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr,
+        BLOCK_O: tl.constexpr):  # fmt: skip
+    """A tile of targets: its rows, `others_of` it, and its score sums with itself and with top.
+
+    Sums are -inf where nothing counts. readable: the features of top, none if it is masked.
+    """
+    there, i, score, above, before = rows_of_tile(
+        s_sorted, s_order, anchors, b, q, first, end, number, N, Q, BLOCK
+    )
+    strongest = tl.load(t_sorted + b * L)
+    top = tl.load(t_order + b * L)
+    readable = tl.where(strongest == float("-inf"), 0, M)
+    z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
+    own = tl.full((BLOCK,), float("-inf"), tl.float32)
+    of_top = tl.full((BLOCK,), float("-inf"), tl.float32)
+    if OWN:
+        known = there & (i != top)
+        if HAS_MASK:
+            known = known & (tl.load(mask + b * N + i, mask=known, other=0) != 0)
+        t_own = tl.load(t + b * t_b + i * t_n, mask=known, other=0.0)
+        own = tl.where(known, score + t_own, float("-inf"))
+        of_top = tl.where(i == top, float("-inf"), score + strongest)
+    return there, i, above, before, strongest, top, readable, z, place, counts, own, of_top
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -216,22 +126,15 @@ def ramps_of_targets(
     q, first, end, number = block_of_tile(cuts, b, Q)
     if q > Q:
         return
-    there, i, score, above, before = rows_of_tile(
-        s_sorted, s_order, anchors, b, q, first, end, number, N, Q, BLOCK
-    )
+    there, i, above, before, strongest, top, readable, z, place, counts, own, of_top = targets_of(
+        t, mask, s_sorted, s_order, t_sorted, t_order, anchors, b, q, first, end, number, M, N, L,
+        Q, t_b, t_n, OWN, HAS_MASK, BLOCK, BLOCK_O)  # fmt: skip
     base = parts + (b * Q + q - 1) * 2 * MP
-    strongest = tl.load(t_sorted + b * L)
-    top = tl.load(t_order + b * L)
-    readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
     total = above * tl.load(base + M, mask=before, other=0.0)
     total += tl.load(base + MP + M, mask=before, other=0.0)
-    z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
     total += tl.sum(ramp(z), 1)
-    left_out = tl.zeros((BLOCK,), tl.float32)
-    of_top = tl.zeros((BLOCK,), tl.float32)
+    left_out, of_top = ramp(own), ramp(of_top)
     if OWN:
-        left_out = ramp(own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK))
-        of_top = ramp(tl.where(i == top, float("-inf"), score + strongest))
         total += of_top - left_out
     # NaN has no place in an order: it must not hide behind what it is compared with
     total = tl.where(strongest != strongest, strongest, total)
@@ -249,8 +152,8 @@ def ramps_of_targets(
         if OWN:
             v = tl.load(c + b * c_b + top * c_n + m, mask=m < readable, other=0.0).to(tl.float32)
             found += of_top[:, None] * v[None, :]
-            own = inside & (left_out != 0)[:, None]  # what is masked is not even read
-            v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=own, other=0.0)
+            present = inside & (left_out != 0)[:, None]  # what is masked is not even read
+            v = tl.load(c + b * c_b + i[:, None] * c_n + m[None, :], mask=present, other=0.0)
             found -= left_out[:, None] * v.to(tl.float32)
         found = found * quotient[:, None]
         if ADD:
@@ -274,21 +177,12 @@ def gradients_of_targets(
     q, first, end, number = block_of_tile(cuts, b, Q)
     if q > Q:
         return
-    there, i, score, above, before = rows_of_tile(
-        s_sorted, s_order, anchors, b, q, first, end, number, N, Q, BLOCK
-    )
+    there, i, above, before, _, top, readable, z, place, counts, own, of_top = targets_of(
+        t, mask, s_sorted, s_order, t_sorted, t_order, anchors, b, q, first, end, number, M, N, L,
+        Q, t_b, t_n, OWN, HAS_MASK, BLOCK, BLOCK_O)  # fmt: skip
     base = parts + (b * Q + q - 1) * 2 * MP
-    strongest = tl.load(t_sorted + b * L)
-    top = tl.load(t_order + b * L)
-    readable = tl.where(strongest == float("-inf"), 0, M)  # features of a masked source: none
-    count = tl.load(base + M, mask=before, other=0.0) + tl.zeros((BLOCK,), tl.float32)
-    z, place, counts = others_of(score, t_sorted, t_order, top, b, q, L, OWN, BLOCK_O)
-    count += tl.sum(step(z), 1)
-    own = tl.full((BLOCK,), float("-inf"), tl.float32)
-    of_top = tl.full((BLOCK,), float("-inf"), tl.float32)
+    count = tl.load(base + M, mask=before, other=0.0) + tl.sum(step(z), 1)
     if OWN:
-        own = own_of(t, mask, b, i, there, score, top, N, t_b, t_n, HAS_MASK)
-        of_top = tl.where(i == top, float("-inf"), score + strongest)
         count += step(of_top) - step(own)
     g_ramp = tl.zeros((BLOCK,), tl.float32)  # g_i . sum_j a_ij c_j
     g_step = tl.zeros((BLOCK,), tl.float32)  # g_i . sum of the active c_j

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from scaseg.ops.kernels import device_relu
+from scaseg.ops.kernels import device_relu, device_sorted
 from scaseg.ops.kernels.launch import Piece, launch
 from scaseg.ops.kernels.plan import SortedPlan
 from scaseg.ops.kernels.smooth import Gradients, Scores, new_buffer
@@ -63,7 +63,7 @@ def _sort(scores: Tensor, out: Piece, places: Piece) -> None:
 def _cut(plan: SortedPlan, cuts: Piece, rows: Piece, others: Piece, n: int, m: int) -> None:
     """Cut n sorted rows into tiles, by m sorted others."""
     launch(
-        device_relu.cut_rows,
+        device_sorted.cut_rows,
         (plan.problem.batch, 1, 1),
         (cuts, rows, others),
         (),
@@ -85,7 +85,7 @@ def _prefix_sums(
     """Sums over the first blocks of `count` rows in their order: parts and anchors."""
     blocks, features = plan.blocks_of(count), plan.problem.features
     launch(
-        device_relu.block_sums,
+        device_sorted.block_sums,
         (blocks, -(-features // plan.border.features), plan.problem.batch),
         (*found, values, *order, *(order[:1] * 2 if weights is None else weights)),
         (features, plan.padded, *values.stride()[:2]),
@@ -94,7 +94,7 @@ def _prefix_sums(
         dtypes=(values.dtype,),
     )
     launch(
-        device_relu.prefix_sums,
+        device_sorted.prefix_sums,
         (-(-(features + 1) // 16), plan.problem.batch, 1),
         found,
         (features, plan.padded),
