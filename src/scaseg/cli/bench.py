@@ -46,7 +46,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--head NAME", about, choices=tuple(HEADS), default="fcn")
     about = "precision of block, contexts and step (default: %(default)s)"
     option("--precision", about, choices=tuple(PRECISIONS), default="32")
-    option("--compiled", "also block and step by torch.compile")
+    option("--compiled", "also block and step by torch.compile, the block as a CUDA graph")
     about = "timed runs of each, of which the median is shown (default: %(default)s)"
     option("--repeats N", about, default=7)
     about = "leave out of later sizes what took more seconds than this (default: %(default)s)"

@@ -114,7 +114,7 @@ def forward(
     if len(rows) <= JOINED:  # one product for both, and half of it lies idle afterwards
         both = Matrix(0, 2 * width, channels).transposed(flat)
         joined = torch.mm(rows, both).view(batch, count, 2 * width)
-        own, values = joined.split(width, 2)
+        own, values = joined.split_with_sizes([width, width], 2)
     else:
         own = out = torch.mm(rows, identity.transposed(flat)).view(batch, count, width)
         values = torch.mm(rows, context.transposed(flat)).view(batch, count, width)
@@ -149,7 +149,12 @@ def backward(
     activation: int,
     bound: float,
 ) -> list[Tensor]:
-    """Return the gradients of x, of the weights, of the biases and of w (empty if None)."""
+    """Return the gradients of x, of the matrices, of the score and all biases, of w.
+
+    Matrices one below the other where one product gave them, or one after the other: `_split`
+    takes them apart. The gradients of the score's weight (R, 2K), its bias and the layers' biases
+    are one vector; that of w is empty if w is None.
+    """
     values, scores, kept, flat, features = saved
     batch, count, channels = x.shape
     layout = _layout_of(weights[:-1])
@@ -206,7 +211,7 @@ def backward(
             of_f = torch.mm(of_f, layers[layer].of(flat), out=places[layer - 1])
             sums.relu_backward(number, layer - 1, of_f, made[layer - 1])
         if copied and depth > 1:
-            here += _products(stacked.mT, made).unbind()
+            here.append(_products(stacked.mT, made))
         del stacked, places, of_f
         here.insert(0, _product(pulled.T, x_here))
         if not copied:
@@ -222,15 +227,31 @@ def backward(
             of_here = torch.mm(grad_here, identity.of(flat), out=of_x[begin:end])
             of_here.addmm_(pulled, joined)
     assert of_x is not None
-    of_score, of_biases = sums.totals()
     of_w = grads.of_weights()
     nothing = scores.new_empty(0) if of_w is None else of_w
-    first_three = 1 if copied else 2
-    together = of_weights[first_three - 1].split(
-        [copied, width, hidden] if copied else [width, hidden]
-    )
-    matrices = [*of_weights[: first_three - 1], *together, *of_weights[first_three:]]
-    return [of_x.view(batch, count, channels), *matrices, of_score, *of_biases, nothing]
+    return [of_x.view(batch, count, channels), *of_weights, sums.totals(), nothing]
+
+
+def _split(
+    products: Sequence[Tensor], sums: Tensor, shapes: Sequence[torch.Size], depth: int
+) -> list[Tensor]:
+    """The gradients of all parameters, of these shapes, from those that `backward` gives."""
+    found: list[Tensor] = []
+    for product in products:
+        shape = shapes[len(found)]
+        if product.dim() == 3:  # of all layers but the first
+            found += product.view(-1, *shape).unbind()
+            continue
+        below, rows = len(found), 0  # how many lie one below the other
+        while rows < len(product):
+            rows += shapes[below][0]
+            below += 1
+        sizes = [one[0] for one in shapes[len(found) : below]]
+        found += product.view(-1, *shape[1:]).split_with_sizes(sizes)
+    of_score, shapes_of_biases = shapes[depth + 2], shapes[depth + 3 :]
+    widths = [one[0] for one in shapes_of_biases]
+    score, score_bias, *biases = sums.split_with_sizes([of_score.numel(), widths[-1], *widths[:-1]])
+    return [*found, score.view(of_score), *biases, score_bias]
 
 
 def _stretches(batch: int, count: int) -> list[tuple[int, int, int, int]]:
@@ -263,12 +284,6 @@ def _products(a: Tensor, b: Tensor) -> Tensor:
     return (a @ b).float()
 
 
-def _block_backward(*arguments: Any) -> list[Tensor]:
-    """`backward` as a registered operation, whose results may not lie in one buffer."""
-    of_x, *others = backward(*arguments)
-    return [of_x, *(one.clone() for one in others)]
-
-
 _LIBRARY = torch.library.Library("scaseg", "FRAGMENT")
 _LIBRARY.define(
     "block(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? w, Tensor? mask, int activation, "
@@ -280,7 +295,7 @@ _LIBRARY.define(
 )
 for _device in ("CPU", "CUDA"):
     _LIBRARY.impl("block", forward, _device)
-    _LIBRARY.impl("block_backward", _block_backward, _device)
+    _LIBRARY.impl("block_backward", backward, _device)
 
 
 @torch.library.register_fake("scaseg::block", lib=_LIBRARY)
@@ -306,8 +321,15 @@ def _(x, weights, biases, w, mask, activation, bound, slopes):  # type: ignore[n
 
 @torch.library.register_fake("scaseg::block_backward", lib=_LIBRARY)
 def _(grad, x, weights, w, mask, saved, activation, bound):  # type: ignore[no-untyped-def]
-    vectors = [(len(one),) for one in weights[2:]]
-    shapes = [*((len(one), one[0].numel()) for one in weights), *vectors]
+    batch, count, channels = x.shape
+    width, hidden, layers = len(weights[0]), len(weights[2]), weights[3:-1]
+    shapes: list[tuple[int, ...]]
+    if batch * count <= min(JOINED, WHOLE):
+        shapes = [(2 * width + hidden, channels)]
+        shapes += [(len(layers), hidden, hidden)] if layers else []
+    else:
+        shapes = [(width, channels), (width + hidden, channels), *[(hidden, hidden)] * len(layers)]
+    shapes.append((weights[-1].numel() + sum(len(one) for one in weights[2:]),))
     shapes.append((0,) if w is None else w.shape)
     return [x.new_empty(x.shape), *(x.new_empty(one, dtype=torch.float32) for one in shapes)]
 
@@ -345,10 +367,9 @@ class KernelBlock(Function):
         weights, saved = saved[: ctx.depth + 3], saved[ctx.depth + 3 :]
         compiling = torch.compiler.is_compiling()
         compute = torch.ops.scaseg.block_backward if compiling else backward
-        of_x, *of_parameters, of_w = compute(
+        of_x, *products, sums, of_w = compute(
             grad.contiguous(), x, weights, w, mask, saved, *ctx.options
         )
-        shaped = zip(of_parameters, ctx.shapes, strict=True)
         return (
             of_x,
             None if w is None else of_w,
@@ -356,7 +377,7 @@ class KernelBlock(Function):
             None,
             None,
             None,
-            *(one if one.shape == shape else one.view(shape) for one, shape in shaped),
+            *_split(products, sums, ctx.shapes, ctx.depth),
         )
 
 
