@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from scaseg.ops import convolution
-from scaseg.ops.convolution import TapConvolution, weight_gradient
+from scaseg.ops.convolution import TapConvolution, _lines_first, weight_gradient
 from tests.ops.cases import relative_error
 
 SHAPES = {
-    "the paper's fc6, narrow": ((2, 5, 13, 17), 7, (7, 7), (12, 12), (4, 4)),
+    "the paper's fc6, narrow": ((2, 8, 13, 17), 12, (7, 7), (12, 12), (4, 4)),
     "dilation beyond the map": ((1, 3, 5, 4), 2, (3, 3), (12, 12), (12, 12)),
     "1 x 1": ((3, 4, 6, 5), 3, (1, 1), (0, 0), (1, 1)),
     "even kernel, one axis dilated": ((2, 3, 11, 9), 4, (2, 4), (1, 3), (1, 2)),
@@ -50,11 +50,11 @@ def test_low_precision_costs_no_more_than_conv2d(dtype):
     (x, weight, bias), options = tensors("the paper's fc6, narrow")
     x, weight, bias = (one.detach() for one in (x, weight, bias))
     grad = torch.randn_like(F.conv2d(x, weight, bias, **options))
-    exact = weight_gradient(x, grad, (7, 7), *options.values())
+    exact = weight_gradient(x, _lines_first(grad), (7, 7), *options.values())
     low_x, low_weight, low_grad = (one.to(dtype) for one in (x, weight, grad))
     low_weight.requires_grad_()
     by_torch = torch.autograd.grad(F.conv2d(low_x, low_weight, **options), low_weight, low_grad)
-    found = weight_gradient(low_x, low_grad, (7, 7), *options.values())
+    found = weight_gradient(low_x, _lines_first(low_grad), (7, 7), *options.values())
     assert found.dtype == dtype
     assert relative_error(found, exact) <= 2 * relative_error(by_torch[0], exact) + 1e-5
 
@@ -76,18 +76,19 @@ def test_only_what_is_asked_for():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_are_conv2d(shape, monkeypatch):
-    """Result and gradient of the input, image by image and all at once."""
+    """Result and gradient of the input, line by line and all at once."""
     (x, weight, bias), options = tensors(shape)
     expected = F.conv2d(x, weight, bias, **options)
     grad = torch.randn_like(expected)
     (of_x,) = torch.autograd.grad(expected, x, grad)
-    for at_once in (1, convolution.AT_ONCE):
+    for at_once, rows in ((1, 1), (convolution.AT_ONCE, 40), (convolution.AT_ONCE, 7000)):
         monkeypatch.setattr(convolution, "AT_ONCE", at_once)
+        monkeypatch.setattr(convolution, "ROWS", rows)
         with torch.no_grad():
             found = convolution.convolve(x, weight, bias, *options.values())
-            back = convolution.input_gradient(grad, x, weight, *options.values())
+            back = convolution.input_gradient(_lines_first(grad), x, weight, *options.values())
         assert relative_error(found, expected.detach()) < 1e-13
-        assert relative_error(back, of_x) < 1e-6  # added up in float32
+        assert relative_error(back, of_x) < 1e-13
 
 
 def test_a_result_of_products_may_be_changed_in_place(monkeypatch):
@@ -112,17 +113,24 @@ def test_kernels_lay_out_what_taps_see(shape):
     pytest.importorskip("triton")
     columns = pytest.importorskip("scaseg.ops.kernels.columns")
     (size, _, kernel, padding, dilation) = SHAPES[shape]
-    maps = torch.randn(size).permute(0, 2, 3, 1).contiguous()
-    out = convolution._size(torch.empty(size), torch.empty(1, 1, *kernel), padding, dilation)
-    for lines in (slice(None), slice(kernel[0] - 1, None)):
-        expected = convolution._columns(maps, out, kernel, padding, dilation, lines)
-        first = range(kernel[0])[lines][0] * kernel[1]
-        taps = expected.shape[1] // maps.shape[3]
-        window = columns.Window(kernel, padding, dilation, first, taps)
-        assert torch.equal(columns.gather(maps, out, window), expected)
-    window = columns.Window(kernel, padding, dilation, 0, kernel[0] * kernel[1])
-    seen = torch.randn(len(expected), window.taps * maps.shape[3])
-    back = torch.full_like(maps, torch.nan)
-    columns.add_up(seen, back, out, window)
-    expected = convolution._folded(seen, maps.shape, out, kernel, padding, dilation)
-    torch.testing.assert_close(back, expected)
+    maps = torch.randn(size).permute(2, 0, 3, 1).contiguous()
+    height, width = convolution._size(
+        torch.empty(size), torch.empty(1, 1, *kernel), padding, dilation
+    )
+    for lines, rows in (
+        ((0, height), (0, kernel[0])),
+        ((height // 2, height), (kernel[0] - 1,) * 2),
+    ):
+        first, last = rows[0], max(rows[1], rows[0] + 1)
+        expected = convolution._columns(
+            maps, lines, width, (first, last), kernel, padding, dilation
+        )
+        top = lines[0] + first * dilation[0] - padding[0]
+        shape = lines[1] - lines[0], width, top, last - first, kernel[1], padding[1]
+        assert torch.equal(columns.gather(maps, columns.Window(*shape, dilation)), expected)
+    seen = torch.randn(len(maps) * size[0] * width, kernel[1] * size[1])
+    found, expected = torch.ones_like(maps), torch.ones_like(maps)
+    window = columns.Window(len(maps), width, 0, 1, kernel[1], padding[1], dilation)
+    columns.add_up(seen, found, window)
+    convolution._add_up(seen, expected, width, kernel, padding, dilation)
+    torch.testing.assert_close(found, expected)

@@ -1,4 +1,4 @@
-"""Wide dilated convolutions that train fast."""
+"""Convolutions and pools that train fast on a GPU, in low precision."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.ops.convolution import TapConvolution, as_products
+from scaseg.ops.pooling import MaxPool
+from scaseg.ops.rectified import RectifiedConvolution
 
 
 class WideConv2d(nn.Conv2d):
-    """nn.Conv2d of stride 1 and one group; on CUDA it trains by matrix products, not by cuDNN.
+    """nn.Conv2d of stride 1 and one group; on CUDA by matrix products where cuDNN is slower.
 
     Weights, results and what is saved are nn.Conv2d's. In low precision, with Triton, both passes
     are products. Else the gradient of the weight is, where cuDNN may not search
@@ -19,17 +21,48 @@ class WideConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = self.kernel_size
-        trains = self.weight.requires_grad and torch.is_grad_enabled()
-        if height * width < 25 or not trains or not x.is_cuda or torch.compiler.is_compiling():
+        if height * width < 25 or not x.is_cuda or torch.compiler.is_compiling():
             return super().forward(x)
-        weight, bias = self.weight, self.bias
-        if torch.is_autocast_enabled("cuda"):
-            dtype = torch.get_autocast_dtype("cuda")
-            x, weight = x.to(dtype), weight.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-        if torch.backends.cudnn.benchmark and not as_products(x):
+        x, weight, bias = lowered(self, x)
+        trains = self.weight.requires_grad and torch.is_grad_enabled()
+        if not as_products(x) and (torch.backends.cudnn.benchmark or not trains):
             return super().forward(x)
         padding, dilation = self.padding, self.dilation
         assert not isinstance(padding, str)
         with torch.autocast("cuda", enabled=False):
             return TapConvolution.apply(x, weight, bias, padding, dilation)
+
+
+def rectified(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """relu(layer(x)), in one step where that is faster: see `_by_kernels`."""
+    low, weight, bias = lowered(layer, x)
+    padding = layer.padding
+    plain = layer.stride == (1, 1) and layer.groups == 1 and bias is not None
+    if not plain or isinstance(padding, str) or not _by_kernels(layer, low):
+        return layer(x).relu_()
+    with torch.autocast("cuda", enabled=False):
+        return RectifiedConvolution.apply(low, weight, bias, padding, layer.dilation)
+
+
+def halved(layer: nn.MaxPool2d, x: Tensor) -> Tensor:
+    """layer(x), a 2 x 2 max pool, without indices where that is faster: see `_by_kernels`."""
+    return MaxPool.apply(x) if _by_kernels(layer, x) else layer(x)
+
+
+def _by_kernels(layer: nn.Module, x: Tensor) -> bool:
+    """In low precision, channels last, on a GPU with Triton; not what somebody watches."""
+    if not x.is_cuda or torch.compiler.is_compiling():
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    return x.is_contiguous(memory_format=torch.channels_last) and as_products(x)
+
+
+def lowered(layer: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A map and a layer's weight and bias as autocast would have them."""
+    weight, bias = layer.weight, layer.bias
+    if x.is_cuda and torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, weight = x.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    return x, weight, bias

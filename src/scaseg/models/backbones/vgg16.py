@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from scaseg.models.backbones.base import Backbone, Level, Map, State
 from scaseg.models.padding import keep_real, pooled
+from scaseg.nn.convolution import halved, rectified
 from scaseg.ops.checks import check_whole_number
 
 # Convolutions between the pools of VGG16; torchvision counts every layer, which gives the names
@@ -84,10 +85,22 @@ class Vgg16(Backbone):
 
 
 def _apply(layers: list[nn.Module], x: Tensor, real: Tensor | None) -> Map:
-    for layer in layers:
-        x = layer(x)
+    steps = list(layers)
+    while steps:
+        layer = steps.pop(0)
+        if type(layer) is nn.Conv2d and steps and _is_plain(steps[0]):
+            x, layer = rectified(layer, x), steps.pop(0)
+        elif isinstance(layer, nn.MaxPool2d):
+            x = halved(layer, x)
+        else:
+            x = layer(x)
         if isinstance(layer, nn.MaxPool2d):
             real = pooled(real)  # less: windows across the edge of an odd size are dropped
         if isinstance(layer, nn.MaxPool2d | nn.ReLU):
             x = keep_real(x, real)
     return x, real
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether it is a ReLU that nobody watches."""
+    return type(layer) is nn.ReLU and not layer._forward_hooks

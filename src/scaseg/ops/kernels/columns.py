@@ -16,13 +16,18 @@ ROWS = 8  # neurons of a program
 
 
 class Window(NamedTuple):
-    """A convolution of stride 1: a kernel, and of its taps, counted row by row, which."""
+    """Some lines of a convolution's result, of stride 1, and some rows of its kernel's taps.
 
-    kernel: tuple[int, int]
-    padding: tuple[int, int]
+    lines of `width` neurons; the first row of taps sees, for the first line, line `top` of the map.
+    """
+
+    lines: int
+    width: int
+    top: int
+    rows: int
+    taps: int  # of a row
+    beside: int  # padding
     dilation: tuple[int, int]
-    first: int
-    taps: int
 
 
 @lru_cache(maxsize=256)
@@ -31,31 +36,31 @@ def _constants(taps: int, width: int, features: int) -> dict[str, Any]:
     return {"TAPS": taps, "KW": width} | block
 
 
-def _launch(kernel: Any, out: Tensor, source: Tensor, x: Tensor, size: Any, window: Window) -> None:
-    """size: height and width of the convolution's result; out: one of x and the columns."""
-    _, height, width, features = x.shape
-    count = len(x) * (size[0] * size[1] if out is not x else height * width)
-    constants = _constants(window.taps, window.kernel[1], features)
-    programs = window.taps if out is not x else 1
+def _launch(kernel: Any, out: Tensor, source: Tensor, x: Tensor, window: Window) -> None:
+    """out: one of x and the columns."""
+    height, batch, width, features = x.shape
+    taps = window.rows * window.taps
+    count = window.lines * batch * window.width if out is not x else height * batch * width
+    constants = _constants(taps, window.taps, features)
     launch(
         kernel,
-        (-(-count // ROWS), programs, -(-features // constants["BLOCK_C"])),
+        (-(-count // ROWS), taps if out is not x else 1, -(-features // constants["BLOCK_C"])),
         (out, source),
         (features,),
-        (height, width, *size, count, window.first, *window.padding, *window.dilation),
+        (height, batch, width, window.width, count, window.top, window.beside, *window.dilation),
         constants,
-        dtypes=(x.dtype,),
+        dtypes=(source.dtype,),
     )
 
 
-def gather(x: Tensor, size: tuple[int, int], window: Window) -> Tensor:
-    """x (B, H, W, C) -> (B * H' * W', taps * C) for a result of the given size (H', W')."""
-    count = len(x) * size[0] * size[1]
-    columns = torch.empty((count, window.taps * x.shape[3]), dtype=x.dtype, device=x.device)
-    _launch(device_columns.gather_taps, columns, x, x, size, window)
+def gather(x: Tensor, window: Window) -> Tensor:
+    """x (H, B, W, C) -> (lines * B * width, rows * taps * C)."""
+    count, taps = window.lines * x.shape[1] * window.width, window.rows * window.taps
+    columns = torch.empty((count, taps * x.shape[3]), dtype=x.dtype, device=x.device)
+    _launch(device_columns.gather_taps, columns, x, x, window)
     return columns
 
 
-def add_up(columns: Tensor, x: Tensor, size: tuple[int, int], window: Window) -> None:
-    """Write into x (B, H, W, C) the sums, in float32, of what `gather` would take from each."""
-    _launch(device_columns.add_taps, x, columns, x, size, window)
+def add_up(columns: Tensor, x: Tensor, window: Window) -> None:
+    """Add to the lines x (lines, B, W, C), float32, that one row of taps sees, what it saw."""
+    _launch(device_columns.add_taps, x, columns, x, window)

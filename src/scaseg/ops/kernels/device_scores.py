@@ -130,9 +130,9 @@ def score_backward(
 
 @triton.jit(do_not_specialize=SIZES)
 def relu_backward(
-        grad, of_layer, f, K, g_n, N, chunk, width, BLOCK: tl.constexpr,
+        out, of_layer, grad, f, K, g_n, N, chunk, width, BLOCK: tl.constexpr,
         BLOCK_K: tl.constexpr):  # fmt: skip
-    """Set grad (N, K) to 0 where f is not positive; one part of its column sums."""
+    """grad (N, K) where f is positive, else 0; one part of its column sums. out may be grad."""
     k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
     column = tl.zeros((BLOCK, BLOCK_K), tl.float32)
     first = tl.program_id(0) * chunk
@@ -142,10 +142,10 @@ def relu_backward(
         place = i.to(tl.int64)[:, None]
         inside = there[:, None] & (k < K)[None, :]
         v = tl.load(f + place * K + k[None, :], mask=inside, other=0.0).to(tl.float32)
-        where = grad + place * g_n + k[None, :]
-        d = tl.load(where, mask=inside, other=0.0).to(tl.float32)
+        where = place * g_n + k[None, :]
+        d = tl.load(grad + where, mask=inside, other=0.0).to(tl.float32)
         d = tl.where(v > 0, d, 0.0)
-        tl.store(where, d, mask=inside)
+        tl.store(out + where, d, mask=inside)
         column += d
     tl.store(of_layer + tl.program_id(0).to(tl.int64) * width + k, tl.sum(column, 0), mask=k < K)
 

@@ -135,7 +135,7 @@ class LayerSums:
         launch(
             device_scores.relu_backward,
             (self.chunks, -(-width // self.tiles[layer]), 1),
-            (grad, self._part(stretch, self.offsets[layer], grad), features),
+            (grad, self._part(stretch, self.offsets[layer], grad), grad, features),
             (width, grad.stride(0)),
             (count, self.chunk, self.offsets[-1]),
             RELU[self.tiles[layer]],
@@ -143,10 +143,10 @@ class LayerSums:
             warps=LAYER.warps,
         )
 
-    def totals(self) -> tuple[Tensor, list[Tensor]]:
-        """The gradients of the score's weight (R, 2K), and of all biases, the score's last."""
+    def totals(self) -> Tensor:
+        """The gradients of the score's weight (R, 2K), of its bias, of the layers' biases."""
         assert self.parts is not None
-        width, channels = self.offsets[-1], self.plan.problem.channels
+        width = self.offsets[-1]
         sums = new_buffer(width, self.parts)
         launch(
             device_scores.add_parts,
@@ -157,8 +157,4 @@ class LayerSums:
             ADD,
             dtypes=(),
         )
-        of_layers = [
-            sums[start:stop] for start, stop in zip(self.offsets, self.offsets[1:], strict=False)
-        ]
-        of_score = sums[self.score_width : self.offsets[0]]
-        return sums[: self.score_width].view(channels, -1), [*of_layers, of_score]
+        return sums
