@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
 # what people type for our words, where spelling would suggest something else (gpu is near cpu)
 SYNONYMS = {"gpu": "cuda", "metal": "mps", "fp16": "16", "fp32": "32", "bfloat16": "bf16"}
 LONG, LONGEST = 300, 660  # characters of a word, and of a message, before they are shortened
+SOME = 8  # names that a list in words has
 LONGEST_REMEDY = 4000  # where settings stand in it, they can be pasted as a whole
 
 Place = str | os.PathLike[str]
@@ -166,3 +167,9 @@ def plural(count: int, noun: str) -> str:
     ('1 image', '0 classes')
     """
     return f"{count} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return a list of names in words, without the last of many."""
+    more = f" and {len(names) - SOME} more" if len(names) > SOME else ""
+    return f"{', '.join(names[:SOME])}{more}"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scaseg.errors import UserError
+from scaseg.errors import UserError, some_of
 
-NAMED = 8  # classes that do not occur, in the line about them
 BINS = 15  # of confidence, of equal width: what most papers take
 TEMPERATURES = [2 ** (step / 8) for step in range(-16, 25)]  # 1/4 to 8: beyond lies chance
 MOST_PIXELS = 2048  # of an image, spread over it: the best temperature wants no more
@@ -175,10 +174,9 @@ def class_table(names: Sequence[str], accuracies: Sequence[float], ious: Sequenc
     for name, accuracy, iou in present:
         lines.append(f"{name:<{width}}  {percent(accuracy):>8}  {percent(iou):>6}")
     if absent:
-        more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
         does = "does" if len(absent) == 1 else "do"
-        lines.append(f"{len(absent)} of {len(rows)} classes {does} not occur: ")
-        lines[-1] += f"{', '.join(absent[:NAMED])}{more}"
+        count = f"{len(absent)} of {len(rows)} classes {does} not occur"
+        lines.append(f"{count}: {some_of(absent)}")
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from scaseg.config.run import DataConfig, RunConfig
 from scaseg.data.splits import evaluation_split
 from scaseg.training.data import open_data
 from scaseg.training.evaluation import check_dataset
-from tests.data.validation.spoilt import ERRORS, WARNINGS, labels_everywhere
+from tests.data.validation.spoilt import ERRORS, WARNINGS, label_map, labels_everywhere
 from tests.data.validation.spoilt import root as root  # a fixture
 
 
@@ -66,6 +66,17 @@ def test_every_error_is_refused(root, kind):
 def test_a_warning_stops_nobody(root, kind):
     WARNINGS[kind][0](root)
     train(root)
+
+
+def test_a_class_that_only_validation_has_is_named(root):
+    """Held out with the one photograph that shows it, it was not learned, and nobody said so."""
+    (root / "classes.txt").unlink()
+    (root / "val.txt").write_text("x")
+    label_map(root / "labels/x.png", [0, 3])
+    said = []
+    data = open_data(RunConfig(data=DataConfig(root=str(root))), None, notify=said.append)
+    assert data.classes[3] == "class 3"
+    assert "note: in no training image, though in validation: class 3" in said
 
 
 def test_masks_of_few_photographs_may_be_judged(root):

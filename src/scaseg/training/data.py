@@ -42,7 +42,7 @@ from scaseg.data.validation.check import (
     require_labelled,
     require_valid,
 )
-from scaseg.errors import UserError
+from scaseg.errors import UserError, some_of
 from scaseg.io.paths import shown, user_cache
 from scaseg.progress import Progress, progress_bar
 from scaseg.system import available_memory, usable_cores
@@ -130,6 +130,11 @@ def open_data(
         for images in (train, val):
             if images is not None:
                 images.classes = classes
+    if counted is not None and len(counted) > 1:
+        learned = (*counted[0], *(0,) * len(classes))
+        pairs = zip(classes, learned, counted[-1], strict=False)
+        if lost := [name for name, own, held in pairs if held and not own]:
+            notify(f"note: in no training image, though in validation: {some_of(lost)}")
     bands = None if train.bands is None else _band_statistics(config, train, folder, quiet)
     return TrainingData(train, val, validation, classes, pixels, bands)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from scaseg.config.model import ModelConfig, read_config
 from scaseg.config.run import RunConfig
-from scaseg.errors import UserError, located
+from scaseg.errors import UserError, located, some_of
 from scaseg.io.model_folder import BUILTIN, find_model
 from scaseg.models.build import read_model
 from scaseg.models.classes import change_classes, shared_classes
@@ -27,7 +27,6 @@ ARCHITECTURE = defaultdict(
     model=("backbone", "context", "head", "context_options", "backbone_options"),
     data=("bands", "mean", "std"),
 )
-MOST_NAMES = 8  # of classes in a line
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class StartingPoint:
         if config.classes == classes:
             return f"starts from {parts}: all of it, for the same {len(classes)} classes"
         fresh = [name for name in classes if name not in kept]
-        known = f", and of that what is known of {_names(kept)}" if kept else ""
-        new = f"; fresh: {_names(fresh)}" if fresh else ""
+        known = f", and of that what is known of {some_of(kept)}" if kept else ""
+        new = f"; fresh: {some_of(fresh)}" if fresh else ""
         return f"starts from {parts}: all but the last layer{known}{new}"
 
 
@@ -143,8 +142,3 @@ def adopt_architecture(run: RunConfig, given: Collection[str], out: Path | None)
     # what its weights were trained on, also where the new images have another mean
     data = replace(run.data, bands=config.bands, mean=config.mean, std=config.std)
     return replace(run, data=data, model=replace(network, **parts))
-
-
-def _names(names: Collection[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(list(names)[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
