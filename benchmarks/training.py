@@ -342,7 +342,7 @@ def stepper(
     module = SegmentationModule(network(run), run.training, frozen_norms=frozen, notify=print)
     module = module.to(DEVICE)
     if graphs:
-        module.use_graphs(run)
+        module.use_graphs(replace(run, machine=replace(run.machine, cuda_graphs=True)))
     module.use_gpu("32", replace(run.machine, channels_last=layout))
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
