@@ -10,7 +10,7 @@ from scaseg.config.recipe import load_recipe
 from scaseg.config.run import TrainingConfig
 from scaseg.data.sample import Batch
 from scaseg.training import graphs
-from scaseg.training.graphs import GraphedLoss, graph_problem
+from scaseg.training.graphs import MANY, GraphedLoss, graph_problem
 from scaseg.training.module import SegmentationModule
 
 
@@ -51,22 +51,27 @@ def test_what_can_be_recorded(keys, problem):
     ],
 )
 def test_where_nothing_is_said_the_backbone_decides(backbone, devices, said):
-    run = load_recipe("own_folder", {"machine.devices": devices, "machine.cuda_graphs": None})
+    run = load_recipe("own_folder", {"machine.devices": devices})
     model = create_model(backbone, "none", "light", classes=2)
     assert SegmentationModule(model, run.training).use_graphs(run) == said
 
 
 @pytest.mark.parametrize(
-    ("graphs", "words"),
-    [(True, "float32, channels_last"), (None, "float32, channels_last"), (False, "float32")],
+    ("graphs", "batches", "words"),
+    [
+        (None, MANY, "float32, channels_last"),
+        (None, MANY - 1, "float32"),
+        (False, MANY, "float32"),
+    ],
 )
-def test_the_layout_that_only_graphs_gain_by(graphs, words):
-    """MobileNetV2's kernels are faster in channels_last, but more of them have to be launched."""
+def test_the_layout_of_long_trainings(graphs, batches, words):
+    """MobileNetV2's kernels are faster in channels_last, but take cuDNN long to prepare, and more
+    of them have to be launched."""
     run = load_recipe("own_folder", {"machine.cuda_graphs": graphs})
     model = create_model("mobilenet_v2", "none", "light", classes=2)
     module = SegmentationModule(model, run.training)
     module.use_graphs(run)
-    assert module.use_gpu("32", run.machine) == f"cuda: {words}, fused AdamW"
+    assert module.use_gpu("32", run.machine, batches=batches) == f"cuda: {words}, fused AdamW"
 
 
 @torch.no_grad()

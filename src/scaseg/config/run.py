@@ -267,7 +267,7 @@ class MachineConfig:
         False, "compute parts of the backbone twice instead of keeping them: larger images fit"
     )
     cuda_graphs: bool | None = setting(
-        False,
+        None,
         "on one GPU, record a step's kernels once and replay them, where nothing is padded; "
         "null: where the backbone gains by it",
     )

@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from scaseg.config.run import RunConfig
 
 WARM_UP = 3  # steps before a recording: cuDNN searches, Triton compiles
+# batches from which channels_last pays: cuDNN takes 19 s to prepare MobileNetV2's kernels in it,
+# and they save 6 ms a batch (docs/speed.md)
+MANY = 10_000
 
 
 def graph_problem(run: RunConfig) -> str | None:

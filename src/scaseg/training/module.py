@@ -29,7 +29,7 @@ from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
 from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
-from scaseg.training.graphs import GraphedLoss, graph_problem
+from scaseg.training.graphs import MANY, GraphedLoss, graph_problem
 from scaseg.training.sharding import reshard, unshard
 
 
@@ -113,17 +113,19 @@ class SegmentationModule(LightningModule):
                     module.eval()
         return self
 
-    def use_gpu(self, precision: Precision, machine: MachineConfig) -> str:
+    def use_gpu(self, precision: Precision, machine: MachineConfig, *, batches: int = 0) -> str:
         """Take what is faster on a GPU: layout and fused optimizer; return a line that says so.
 
-        After `use_graphs`.
+        After `use_graphs`. batches: of the whole run.
         """
         is_whole = machine.strategy != "fsdp"  # shares are contiguous, and no fused optimizer's
         wanted = machine.channels_last if is_whole else False
         if wanted is None:
             wanted = self.model.backbone.channels_last
+        if wanted is None:
+            wanted = self.graphs is not None and batches >= MANY
         said: list[str] = ["float32" if precision == "32" else precision]
-        if self.graphs is not None if wanted is None else wanted:
+        if wanted:
             self._layout = torch.channels_last
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             said.append("channels_last")
@@ -136,7 +138,7 @@ class SegmentationModule(LightningModule):
     def use_graphs(self, run: RunConfig) -> str:
         """Record the steps of a run as CUDA graphs; return words for the line of `use_gpu`."""
         wanted = run.machine.cuda_graphs
-        if not (self.model.backbone.cuda_graphs if wanted is None else wanted):
+        if not (self.model.backbone.launch_bound if wanted is None else wanted):
             return ""
         problem = graph_problem(run)
         if problem is not None:

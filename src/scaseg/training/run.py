@@ -283,7 +283,9 @@ def _train(
     plans = can_plan(run, augmented(data.train), device)
     if device == "cuda":
         graphs = module.use_graphs(run)
-        used = module.use_gpu(choose_precision(run.machine.precision, device), run.machine)
+        precision = choose_precision(run.machine.precision, device)
+        batches = training.epochs * -(-len(data.train) // training.batch_size)
+        used = module.use_gpu(precision, run.machine, batches=batches)
         log(f"{used}{', augmentation' if plans else ''}{graphs}")
     if checkpoint is not None:  # before anything is written
         files.require_weights(checkpoint, module.state_dict())
@@ -347,9 +349,10 @@ def _train(
         if before != training.epochs:
             log(schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-        # all batches of one size: one search
+        # all batches of one size: one search, if the kernels are what takes time
         one_size = run.augment.crop is not None or run.augment.fit is not None
-        with work_errors(trainer), cudnn_search(one_size):
+        search = one_size and not model.backbone.launch_bound
+        with work_errors(trainer), cudnn_search(search):
             trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
         if ema is not None:
             ema.copy_to(module)

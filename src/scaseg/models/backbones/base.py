@@ -54,9 +54,9 @@ class Backbone(nn.Module):
     mean: tuple[float, ...] = IMAGENET_MEAN  # of the pixels in [0, 1] that its weights expect
     std: tuple[float, ...] = IMAGENET_STD
     usual_head: str = "compact"  # what `head: auto` means
-    # faster in this layout, on a GPU; None: only in CUDA graphs, the host has more to launch
+    # faster in this layout, on a GPU; None: in long trainings as CUDA graphs alone
     channels_last: ClassVar[bool | None] = True
-    cuda_graphs: ClassVar[bool] = False  # its kernels take a GPU less than the host to launch
+    launch_bound: ClassVar[bool] = False  # a GPU runs its kernels faster than they are launched
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
     checkpoints_activations = False  # see `run`
     # how names of weights number the layers, or stages and their blocks: "layer3.5.conv1.weight"

@@ -39,7 +39,7 @@ class MobileNetV2(Backbone):
     channels_last = (
         None  # by cuDNN's depthwise kernels: 10 instead of 16 ms of a step (docs/speed.md)
     )
-    cuda_graphs = True
+    launch_bound = True
     hub = "timm/mobilenetv2_100.ra_in1k"
     numbering = r"features\.(\d+)"
 
