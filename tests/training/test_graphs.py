@@ -1,6 +1,7 @@
 """What is recorded as CUDA graphs, and why not; the recordings themselves: tests/gpu."""
 
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from scaseg.data.sample import Batch
 from scaseg.training import graphs
 from scaseg.training.graphs import MANY, GraphedLoss, graph_problem
 from scaseg.training.module import SegmentationModule
+from scaseg.training.run import train
+from tests.scenes import write_scenes
+from tests.training import quick
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,23 @@ def test_the_layout_of_long_trainings(graphs, batches, words):
     module = SegmentationModule(model, run.training)
     module.use_graphs(run)
     assert module.use_gpu("32", run.machine, batches=batches) == f"cuda: {words}, fused AdamW"
+
+
+@pytest.mark.parametrize(("backbone", "searches"), [("tiny", True), ("mobilenet_v2", False)])
+def test_cudnn_searches_where_kernels_are_what_takes_time(
+    backbone, searches, tmp_path, monkeypatch
+):
+    asked = []
+
+    def search(wanted):
+        asked.append(wanted)
+        return nullcontext()
+
+    monkeypatch.setattr("scaseg.training.run.cudnn_search", search)
+    keys = {"model__backbone": backbone, "augment__crop": "[32, 32]", "augment__fill": "mirror"}
+    run = quick.settings(write_scenes(tmp_path / "scenes", 8, size=(48, 56)), **keys)
+    train(run, None, fast_dev_run=True, quiet=True, log=lambda line: None)
+    assert asked == [searches]
 
 
 @torch.no_grad()
