@@ -111,6 +111,18 @@ def test_scores_are_dropped_in_training_only():
         make("gated", score_dropout=2)
 
 
+def test_identities_are_dropped_in_training_only():
+    block, x = make("dot", identity_dropout=0.5).double(), random_map(8, 9)
+    whole = block.eval()(x)
+    context = block.target_context(x, None, None).mT.unflatten(2, (8, 9))
+    share = (block.train()(x) - context) / (whole - context)  # of each neuron's own features
+    torch.testing.assert_close(share, share[:, :1].round().expand_as(share))
+    assert set(share.round().unique().tolist()) == {0, 2}
+    assert torch.equal(block.eval()(x), whole)
+    with pytest.raises(UserError, match=r"identity_dropout: 2; give a number from 0 to 1"):
+        make("dot", identity_dropout=2)
+
+
 def test_only_position_knows_where_a_neuron_lies():
     """Others give the neurons of a mirrored map what they had; it must not."""
     x = random_map(4, 5)

@@ -10,6 +10,7 @@ from operator import index
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
@@ -53,6 +54,7 @@ class Context(nn.Module, ABC):
     """
 
     exclude_self = True  # a neuron is not part of its own context
+    identity_dropout = 0.0  # the part of the neurons that lose W_d x_i at each step of a training
     # what `scaseg contexts` says of it
     order = "n"  # how the cost grows with the number n of neurons
     receptive_field = "the whole map"  # how far a neuron sees through it
@@ -136,6 +138,8 @@ class Context(nn.Module, ABC):
         identity = self.identity(x)
         if context is None:
             return identity
+        if self.training and self.identity_dropout:
+            identity = identity * F.dropout(torch.ones_like(identity[:, :1]), self.identity_dropout)
         height, width = x.shape[-2:]
         if context.shape[1] == 1:
             height = width = 1  # the same for all: broadcast

@@ -7,12 +7,17 @@ from torch import Tensor
 from scaseg.nn.context import Context, MapFactors, Mask, Source
 from scaseg.nn.contexts.parts import query_and_key
 from scaseg.ops.attention import dot_coefficients, dot_context
+from scaseg.ops.checks import check_number
 
 
 class DotContext(Context):
     """h_i = W_d x_i + the mean of W_c x_j weighted by exp(q_i . k_j / sqrt(d)); j = i counts too.
 
     q and k are 1x1 convolutions of x to d = key_channels. O(n^2) time, O(n) memory.
+
+    identity_dropout: in training, that part of the neurons has no W_d x_i, the others 1 / (1 - it)
+    of theirs. What a neuron is must then come from its sources too: maps turn to those that tell,
+    and decisions depend on them. Without it a network whose features say all may ignore its maps.
     """
 
     exclude_self = False  # so that PyTorch's fused attention applies
@@ -26,9 +31,12 @@ class DotContext(Context):
         out_channels: int | None = None,
         *,
         key_channels: int = 64,
+        identity_dropout: float = 0.0,
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
+        check_number("identity_dropout", identity_dropout, 0, 1)
+        self.identity_dropout = identity_dropout
         self.query, self.key = query_and_key(in_channels, key_channels)
 
     def _query_and_key(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
