@@ -9,8 +9,9 @@ planned for the device, decoded each time or from the cache. device: its part of
 step: one batch again and again: by a plain loop of PyTorch with the same network and everything on
 the GPU, then by ours: as it is, as CUDA graphs in both layouts, padded. compile: the plain loop by
 torch.compile. validation: of 300 photographs, each cut by one of 100 pairs of shares of its sides,
-image by image and in batches; cuDNN plans each new size the first time. run: `train`, its fastest
-epoch, and the whole of it. (A prediction: prediction.py.)
+image by image and in batches; cuDNN plans each new size the first time. both: loaders and our step
+at once, and which share of the step's own speed they reach. run: `train`, its fastest epoch, and
+the whole of it. (A prediction: prediction.py.)
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ MEAN_AND_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SEARCHES = [True]  # whether cuDNN looks for the fastest algorithms
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-KINDS = ("loader", "step", "compile", "validation", "run")
+KINDS = ("loader", "step", "both", "compile", "validation", "run")
 USUAL = ("loader", "step", "run")
 
 
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", choices=KINDS, default=USUAL)
     parser.add_argument("--epochs", type=int, default=4, help="of run")
     parser.add_argument(
-        "--only", nargs="+", default=[""], help="of step and run: what has it in it"
+        "--only", nargs="+", default=[], help="of loader, step, both and run: these settings alone"
     )
     parser.add_argument("--key", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out")
@@ -105,6 +106,8 @@ def measure(photos: Path, place: Path, options: argparse.Namespace, report: Repo
         loaders(run, place, options, report)
     if "step" in options.what:
         steps(run, options, report)
+    if "both" in options.what:
+        together(run, place, options, report)
     if "compile" in options.what:
         compiled(run, options, report)
     if "validation" in options.what:
@@ -204,6 +207,26 @@ def steps(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
         one = batch._replace(sizes=padded) if "padded" in name else batch
         make = lambda step=step, one=one: step(one)  # noqa: E731
         report("step", f"{precision} {name}", rate(make, options.seconds, options.rounds))
+
+
+def together(run: RunConfig, folder: Path, options: argparse.Namespace, report: Report) -> None:
+    """Batches from loaders, augmented by the device, beside one batch again and again."""
+    precision = choose_precision("auto", DEVICE)
+    step, batch = stepper(run, precision, True if CUDA else None, graphs=CUDA), whole_batch(run)
+    rounds = (options.seconds, options.rounds)
+    alone = rate(lambda: step(batch), *rounds, warm_up=8 if CUDA else 1)
+    report("both", "step alone", alone)
+    kinds = {"decoded": None, "cached": folder / "cache"}
+    for kind in chosen(kinds, options.only):
+        source = batches(run, options.workers, plans=CUDA, cache=kinds[kind])
+        filled = 0 if kinds[kind] is None else len(training_splits(run.data)[0])
+        for _ in range(filled // run.training.batch_size):
+            next(source)
+        make = lambda source=source: step(next(source) if CUDA else _small(next(source)))  # noqa: E731
+        found = rate(make, *rounds, warm_up=2 * options.workers)
+        source.close()
+        report("both", f"loaders and step, {kind}", found)
+        report("both", f"share of the step, {kind}", found / alone, "share")
 
 
 def chosen(names: Iterable[str], parts: list[str]) -> list[str]:

@@ -1,5 +1,8 @@
 """On a GPU a batch is computed while the last one comes back: each image gets its own labels."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +10,9 @@ from PIL import Image
 
 import scaseg
 from scaseg.errors import UserError
-from scaseg.inference import pipeline
+from scaseg.inference import pipeline, predict, preprocessing
 from scaseg.inference.predict import predict_stream
+from scaseg.inference.preprocessing import Preprocessed
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,6 +46,39 @@ def test_a_stream_gives_what_single_images_give(model):
         assert found[key].labels.shape == pixels.shape[:2]
         assert (found[key].labels == alone).mean() > 0.99
         assert not torch.from_numpy(found[key].labels).is_pinned()
+
+
+def test_a_batch_whose_probabilities_are_too_many_at_once(model, monkeypatch):
+    given = list(photographs(24))
+    expected = dict(predict_stream(model, given, batch_size=8))
+    monkeypatch.setattr(predict, "MOST_ON_GPU", 2 * 5 * 40 * 56)  # two images, or some rows
+    monkeypatch.setattr(preprocessing, "MOST_PINNED", 40 * 56 * 3)  # larger ones are not pinned
+    found = dict(predict_stream(model, given, batch_size=8, pictures=False))
+    for key, one in expected.items():
+        assert (found[key].labels == one.labels).mean() > 0.999
+        assert found[key].image is None
+
+
+def test_large_images_are_preprocessed_as_on_a_cpu():
+    model = scaseg.create_model("mobilenet_v2", head="light", classes=5)
+    model.config = replace(model.config, fit=(64, 64))
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 3, 150, 210), np.uint8))
+    expected = Preprocessed(model, images).whole()
+    assert expected.shape[-2:] == (46, 64)
+    found = Preprocessed(model.to("cuda"), images.cuda()).whole()
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-5)
+
+
+def test_the_host_never_waits_within_a_batch(model):
+    given = list(photographs(24))  # of several sizes: some batches are padded
+    list(predict_stream(model, given, batch_size=8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            assert len(list(predict_stream(model, given, batch_size=8))) == 24
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def test_processes_give_what_threads_give(model, tmp_path, monkeypatch):

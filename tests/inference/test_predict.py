@@ -264,6 +264,16 @@ def test_more_classes_than_a_palette_has(tmp_path):
     assert found.overlay(legend=True).size[0] >= 50
 
 
+@pytest.mark.parametrize("height", [16, 600])
+def test_large_label_maps_are_packed_faster_and_read_the_same(height, tmp_path):
+    labels = np.random.default_rng(0).integers(0, 3, (height, 512)).astype(np.uint8)
+    labels[0, 0] = 255  # unsure
+    found = Segmentation(labels, ("a", "b", "c"), default_palette(3))
+    found.save(tmp_path / "labels.png")
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels.png"), labels)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "labels.png")), labels)
+
+
 def test_areas_sum_to_one():
     found = small_model().predict(picture(40, 50))
     areas = found.areas()

@@ -14,7 +14,7 @@ from scaseg.data.decode.bands import read_pixels
 from scaseg.errors import UserError, WorkError
 from scaseg.inference.outputs import Outputs
 from scaseg.inference.pipeline import Pipeline, Settings
-from scaseg.inference.processes import PAGE, Arena, Processes
+from scaseg.inference.processes import BLOCK, PAGE, SHARED, Arena, Processes
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.sources import InputFile
 from tests.inference.models import picture
@@ -68,6 +68,17 @@ def test_reading(processes, files):
         if file is not files[7]:
             assert processes.arena.place(pixels) is not None
             np.testing.assert_array_equal(pixels, read_pixels(file.path, None))
+
+
+def test_large_images_are_read_one_by_one_and_leave_room_for_others(model):
+    processes = Processes(1, read_config(Path(model)), None)
+    assert processes.block() == BLOCK
+    assert processes.is_room(100)
+    processes._recent.append(960 * 1280 * 3)
+    assert processes.block() == 1
+    ahead = next(count for count in range(1000) if not processes.is_room(count))
+    assert ahead * 960 * 1280 * 3 < SHARED / 3
+    processes.close()
 
 
 def pipelines(model, processes, **settings):

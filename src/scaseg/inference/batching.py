@@ -45,8 +45,8 @@ class SizeQueue(Generic[Item]):
 
     def _is_due(self) -> bool:
         """Whether the image that has waited longest has company enough, or has waited enough."""
-        first, pixels = self._waiting[0].size, sum(one.pixels for one in self._waiting)
-        alike = sum(one.size == first for one in self._waiting)
+        first, pixels = self._waiting[0].size, sum([one.pixels for one in self._waiting])
+        alike = [one.size for one in self._waiting].count(first)
         is_batch = alike >= min(self.batch_size, max(1, BATCH_PIXELS // (first[0] * first[1])))
         return is_batch or len(self._waiting) >= 4 * self.batch_size or pixels > MOST_QUEUED
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,9 @@ from scaseg.inference.outputs import Outputs
 from scaseg.inference.parts import Format, write_part
 from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
 from scaseg.inference.preprocessing import input_size
-from scaseg.inference.processes import Processes
+from scaseg.inference.processes import BLOCK, Processes
 from scaseg.inference.segmentation import Segmentation
-from scaseg.inference.sources import InputFile, batched
+from scaseg.inference.sources import InputFile
 from scaseg.inference.tta import SCALES, TestTimeAugmentation
 from scaseg.models.build import read_model
 from scaseg.models.folding import fold_batch_norms
@@ -41,7 +41,7 @@ from scaseg.models.segmenter import Segmenter
 from scaseg.system import Precision
 
 READERS, WRITERS = 8, 8  # threads that read images, at most, and that write results
-FEW, BLOCK = 256, 4  # files for which threads will do; those that a process reads at a time
+FEW = 256  # files for which threads will do
 AHEAD = 64_000_000  # pixels that are read ahead, or wait to be written, of however many images
 MANY = 32  # images of many that a GPU computes at once: of small ones, 8 leave it idle
 UNSEEN = 12_000_000  # pixels of an image whose header cannot be had without the rest
@@ -174,8 +174,6 @@ class Pipeline:
         ) -> Iterator[tuple[InputFile, Segmentation]]:
             for file, found in results:
                 begin(file)
-                if not self.settings.overlay:
-                    found.image = None  # its memory is wanted
                 yield file, found
 
         processes = self.processes(count)
@@ -189,6 +187,7 @@ class Pipeline:
                 min_confidence=self.settings.min_confidence,
                 confidence=self.settings.confidence,
                 open_scores=open_scores if self.settings.scores else None,
+                pictures=self.settings.overlay,
                 arena=None if processes is None else processes.arena,
             )
             behind = 2 * max(self.batch_size, WRITERS)
@@ -218,15 +217,20 @@ class Pipeline:
             yield from read_ahead(files, config, count, self.readers, most)
             return
         waiting: deque[tuple[list[InputFile], Future[Any]]] = deque()
-        blocks = batched(files, BLOCK)
-        pool = ThreadPoolExecutor(self.readers, "reading")
+        ahead = 0  # images of these
+        readers = self.settings.workers or processes.count
+        pool = ThreadPoolExecutor(readers, "reading")
         try:
             while True:
-                while len(waiting) <= 2 * self.readers and (block := next(blocks, None)):
+                while not waiting or (len(waiting) <= 2 * readers and processes.is_room(ahead)):
+                    if not (block := list(islice(files, processes.block()))):
+                        break
                     waiting.append((block, pool.submit(processes.read, block)))
+                    ahead += len(block)
                 if not waiting:
                     return
                 block, future = waiting.popleft()
+                ahead -= len(block)
                 for file, found in zip(block, future.result(), strict=True):
                     if found is None:  # in its turn: however large it is, one is held
                         try:

@@ -21,8 +21,8 @@ from scaseg.inference.preprocessing import (
     IMAGE_TYPES,
     MOST_PINNED,
     ImageLike,
+    Uploads,
     as_array,
-    as_batch,
 )
 from scaseg.inference.processes import Arena
 from scaseg.inference.segmentation import Segmentation
@@ -32,7 +32,7 @@ from scaseg.models.segmenter import Segmenter, evaluating, not_finite
 from scaseg.plots.palette import default_palette
 from scaseg.system import Precision, autocast
 
-MOST_HELD = 1 << 24  # probabilities held at once: 64 MiB, on a GPU 8 times as many
+MOST_HELD, MOST_ON_GPU = 1 << 24, 1 << 27  # probabilities held at once: 64 and 512 MiB
 
 Key = TypeVar("Key")
 # opens the probabilities of one image, for its key and (H, W): a function that takes some rows
@@ -111,6 +111,7 @@ def predict_stream(
     min_confidence: float | None = None,
     confidence: bool = False,
     open_scores: OpenScores | None = None,
+    pictures: bool = True,
     arena: Arena | None = None,
 ) -> Iterator[tuple[Key, Segmentation]]:
     """Segment images (H, W, C) as they come; each result has the key that came with its image.
@@ -118,7 +119,7 @@ def predict_stream(
     Images of a similar size wait for each other, a few at most: the order may change. What
     open_scores(key, (H, W)) opens gets the probabilities of an image from the top, some rows at a
     time, (classes, rows, W); so that they need never be held all at once. confidence: keep it.
-    arena: where labels are wanted, if it has room.
+    pictures: keep the image itself. arena: where labels are wanted, if it has room.
     """
     tta = tta or TestTimeAugmentation()
     check_confidence(min_confidence)
@@ -129,17 +130,17 @@ def predict_stream(
     is_cuda = device.type == "cuda"
     batch_size = usual_batch_size(batch_size, device.type)
     queue: SizeQueue[_Queued] = SizeQueue(model, tta, batch_size)
-    keep = _Keep(scores, confidence, min_confidence, open_scores, arena)
-    under_way: list[_UnderWay] = []
+    keep = _Keep(scores, confidence, min_confidence, open_scores, pictures, arena)
+    uploads, under_way = Uploads(device), list[_UnderWay]()
 
     def compute(batch: list[_Queued]) -> Iterator[tuple[Any, Segmentation]]:
         # what is kept, written or smoothed at once is looked at before
         at_once = not is_cuda or scores or open_scores or tta.crf
         finite: list[Tensor] | None = None if at_once else []
         with evaluating(model), autocast(device.type, precision):
-            batch = sorted(batch, key=lambda one: one.pixels.shape)
-            groups = [list(alike) for _, alike in groupby(batch, lambda one: one.pixels.shape)]
-            images = [as_batch([one.pixels for one in alike], device) for alike in groups]
+            # a GPU is fastest with all rows at once
+            groups = _alike(batch, len(model.config.classes), MOST_ON_GPU if is_cuda else None)
+            images = uploads([[one.pixels for one in alike] for alike in groups])
             maps = score_maps(model, images, tta, batch_size=batch_size, finite=finite)
             found = [
                 labelled
@@ -148,7 +149,7 @@ def predict_stream(
             ]
         checks = _host_copy(torch.stack(finite)) if finite else None
         event = torch.cuda.current_stream(device).record_event() if is_cuda else None
-        under_way.append(_UnderWay(batch, found, checks, event))
+        under_way.append(_UnderWay(found, checks, event))
         # a GPU has its next batches before the host waits for the last one
         return finished(2 if is_cuda else 0)
 
@@ -207,6 +208,7 @@ class _Keep(NamedTuple):
     confidence: bool
     min_confidence: float | None
     open_scores: OpenScores | None
+    pictures: bool
     arena: Arena | None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype, pinned: bool) -> Tensor:
@@ -219,15 +221,25 @@ class _Keep(NamedTuple):
 
 
 class _UnderWay(NamedTuple):
-    """A batch whose labels are on their way from the device, and whether its scores are finite.
+    """A batch whose labels are on their way from the device, and whether its scores are finite."""
 
-    images: held until they are on the device.
-    """
-
-    images: list[_Queued]
     found: list[tuple[Any, Segmentation]]
     finite: Tensor | None
     done: torch.Event | None
+
+
+def _alike(batch: list[_Queued], classes: int, most: int | None) -> list[list[_Queued]]:
+    """Divide a batch into images of one size, of which all probabilities may be held at once.
+
+    most: how many of these; None: some rows of them are held.
+    """
+    groups = []
+    batch = sorted(batch, key=lambda one: one.pixels.shape)
+    for (height, width, _), alike in groupby(batch, lambda one: one.pixels.shape):
+        group = list(alike)
+        step = len(group) if most is None else max(1, most // (classes * height * width))
+        groups += [group[first : first + step] for first in range(0, len(group), step)]
+    return groups
 
 
 def _segmentations(
@@ -254,7 +266,8 @@ def _segmentations(
             for image in images
             if keep.open_scores is not None
         ]
-        step = max(1, MOST_HELD * (8 if is_cuda else 1) // (count * len(classes) * width))
+        most = MOST_ON_GPU if is_cuda else MOST_HELD
+        step = max(1, most // (count * len(classes) * width))
         for rows, found in mean_rows(maps, height, step, crf=tta.crf):
             if not is_plain:  # it changes no label
                 found = soften(found.transpose(0, 1), model.config.temperature).transpose(0, 1)
@@ -278,7 +291,7 @@ def _segmentations(
                 classes,
                 palette,
                 None if kept is None else kept[index],
-                picture(image.pixels),
+                picture(image.pixels) if keep.pictures else None,
                 None if confidence is None else confidence[index].numpy(),
             ),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.config.run import SMALLEST_SIDE
 from scaseg.data.decode.bands import read_pixels
 from scaseg.data.decode.image import rgb
-from scaseg.data.sample import check_unit_range
+from scaseg.data.sample import check_unit_range, normalize, unit_pixels
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
 from scaseg.models.segmenter import Segmenter
@@ -105,6 +106,30 @@ def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     return found if device.type == "cpu" else found.contiguous()
 
 
+class Uploads:
+    """Brings batches to a device: to a GPU while it computes those before."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._held: tuple[torch.Event, Sequence[Sequence[NDArray[Any]]]] | None = None
+
+    def __call__(self, groups: Sequence[Sequence[NDArray[Any]]]) -> list[Tensor]:
+        """Groups of images (H, W, C) of one size each -> (B, C, H, W)."""
+        if self._stream is None:
+            return [as_batch(images, self.device) for images in groups]
+        if self._held is not None:  # until they are copied; long ago, as a rule
+            self._held[0].synchronize()
+        with torch.cuda.stream(self._stream):
+            found = [as_batch(images, self.device) for images in groups]
+        self._held = self._stream.record_event(), groups
+        current = torch.cuda.current_stream(self.device)
+        current.wait_stream(self._stream)
+        for batch in found:
+            batch.record_stream(current)
+        return found
+
+
 class Preprocessed:
     """Images (B, C, H, W) of one size, or one (C, H, W), as one pass of the network takes them.
 
@@ -128,7 +153,12 @@ class Preprocessed:
 
     def whole(self) -> Tensor:
         """All of it, (B, C, h, w)."""
-        return self._flip(resize(self._model.normalize(self.image), *self.size, antialias=True))
+        image = self.image
+        if image.is_cuda and math.prod(self.size) < math.prod(image.shape[-2:]):
+            # the same to rounding, and of fewer pixels
+            x = resize(unit_pixels(image), *self.size, antialias=True)
+            return self._flip(normalize(x, *self._model.statistics))
+        return self._flip(resize(self._model.normalize(image), *self.size, antialias=True))
 
     def rows(self, rows: slice) -> Tensor:
         """Some rows of it, without ever holding the others: (B, C, rows, w)."""

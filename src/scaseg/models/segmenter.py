@@ -154,8 +154,13 @@ class Segmenter(nn.Module):
                 raise UserError("images", f"{images.dtype}", f"give {fits}")
             if self.config.dtype == "uint8":
                 check_unit_range(images)
+        return normalize(images.to(self.device), *self.statistics)
+
+    @property
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each channel, on its device: what `normalize` takes."""
         mean, std = (_on_device(one, self.device) for one in (self.config.mean, self.config.std))
-        return normalize(images.to(self.device), mean, std)
+        return mean, std
 
     @overload
     def predict(  # type: ignore[overload-overlap]  # a path is a sequence too
