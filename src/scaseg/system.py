@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -64,6 +65,29 @@ def autocast(device: str, precision: str = "32") -> AbstractContextManager[Any]:
     if precision == "32":
         return nullcontext()
     return torch.autocast(device, dtype=getattr(torch, PRECISIONS[precision]))
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """A stream in which a GPU does things beside what it computes; None: no GPU.
+
+    `torch.cuda.stream` of it, and then `join_stream`.
+    """
+    import torch
+
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
+
+
+def join_stream(stream: torch.cuda.Stream | None, *tensors: torch.Tensor) -> None:
+    """Let the current stream wait for another one, and have the tensors that were made there."""
+    if stream is None:
+        return
+    import torch
+
+    current = torch.cuda.current_stream(stream.device)
+    current.wait_stream(stream)
+    for tensor in tensors:
+        tensor.record_stream(current)
 
 
 def available_memory(device: torch.device) -> int | None:

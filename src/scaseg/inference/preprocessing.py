@@ -22,6 +22,7 @@ from scaseg.data.sample import check_unit_range, normalize, unit_pixels
 from scaseg.data.transforms import fitted_size
 from scaseg.errors import UserError
 from scaseg.models.segmenter import Segmenter
+from scaseg.system import join_stream, side_stream
 
 # what `predict` takes for an image: a path, a PIL image, pixels (H, W, C) or (C, H, W)
 ImageLike = str | Path | Image.Image | NDArray[Any] | Tensor
@@ -110,23 +111,18 @@ class Uploads:
     """Brings batches to a device: to a GPU while it computes those before."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.device, self._stream = device, side_stream(device)
         self._held: tuple[torch.Event, Sequence[Sequence[NDArray[Any]]]] | None = None
 
     def __call__(self, groups: Sequence[Sequence[NDArray[Any]]]) -> list[Tensor]:
         """Groups of images (H, W, C) of one size each -> (B, C, H, W)."""
-        if self._stream is None:
-            return [as_batch(images, self.device) for images in groups]
         if self._held is not None:  # until they are copied; long ago, as a rule
             self._held[0].synchronize()
         with torch.cuda.stream(self._stream):
             found = [as_batch(images, self.device) for images in groups]
-        self._held = self._stream.record_event(), groups
-        current = torch.cuda.current_stream(self.device)
-        current.wait_stream(self._stream)
-        for batch in found:
-            batch.record_stream(current)
+        if self._stream is not None:
+            self._held = self._stream.record_event(), groups
+        join_stream(self._stream, *found)
         return found
 
 
