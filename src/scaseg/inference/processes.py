@@ -17,10 +17,10 @@ import sys
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path, PurePath
 from queue import SimpleQueue
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ LARGEST = SHARED >> 4  # bytes of an image in it
 PAGE = 1 << 16
 RECENT = 64  # images that say how large the next ones may be
 BLOCK = 4  # small files that a process reads or writes at a time
+FEW_WRITERS, SMALL = 4, 1 << 20  # blocks of so few bytes that are written at once: more gain nothing
 # glibc gives what an image took back to the system, page by page, and asks for it again: half of
 # the time that a photograph of 1280 x 960 takes
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
@@ -81,9 +82,12 @@ class Arena:
         """Let a GPU copy from and to it by itself, where it can: else it is as any memory."""
         import torch
 
-        if int(torch.cuda.cudart().cudaHostRegister(self.address, self._size, 0)):
+        library = torch.cuda.cudart()
+        if int(library.cudaHostRegister(self.address, self._size, 0)):
             with suppress(RuntimeError):  # whatever is launched next would raise what was refused
                 torch.zeros(1, device="cuda")
+        else:  # before the system gives these addresses to others, whom CUDA would refuse
+            weakref.finalize(self, library.cudaHostUnregister, self.address).atexit = False
 
 
 class Processes:
@@ -93,6 +97,7 @@ class Processes:
         self.arena, self.count = Arena(), count
         self._config, self._max_pixels = config, max_pixels
         self._recent = deque([PAGE], RECENT)
+        self._few = Semaphore(FEW_WRITERS)
         package = str(Path(__file__).parents[2])
         code = f"import sys; sys.path.insert(0, {package!r}); "
         code += f"from scaseg.inference.processes import serve; serve({self.arena.file}, {SHARED})"
@@ -169,7 +174,9 @@ class Processes:
         if asked:
             wanted = (outputs.overlay, outputs.areas, outputs.confidence)
             about = several[0][1].classes, several[0][1].palette
-            self._ask("write", os.fspath(outputs.folder), wanted, *about, asked)
+            is_small = sum(found.labels.nbytes for _, found in several) < SMALL
+            with self._few if is_small else nullcontext():
+                self._ask("write", os.fspath(outputs.folder), wanted, *about, asked)
         return rest
 
     def _ask(self, what: str, *arguments: Any) -> Any:
