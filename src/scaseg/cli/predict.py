@@ -70,7 +70,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     option("--precision", "of activations (%(default)s)", choices=PRECISIONS, default="32")
     about = "images of similar size at once (1 on a CPU, 32 on a GPU), or windows (1, 8)"
     option("--batch-size N", about)
-    option("--workers N", "threads that read images (8 at most)")
+    option("--workers N", "threads that read images (8 at most; of many, beside a GPU, more)")
     parser.set_defaults(run=_predict)
 
 

@@ -38,7 +38,7 @@ LARGEST = SHARED >> 4  # bytes of an image in it
 PAGE = 1 << 16
 RECENT = 64  # images that say how large the next ones may be
 BLOCK = 4  # small files that a process reads or writes at a time
-FEW_WRITERS, SMALL = 4, 1 << 20  # blocks of so few bytes that are written at once: more gain nothing
+FEW_WRITERS, SMALL = 4, 1 << 20  # blocks of fewer bytes, of which so many are written at once
 # glibc gives what an image took back to the system, page by page, and asks for it again: half of
 # the time that a photograph of 1280 x 960 takes
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
