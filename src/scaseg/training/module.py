@@ -26,7 +26,7 @@ from scaseg.metrics import Calibration, ConfusionMatrix, Scores
 from scaseg.models.padding import enlarge
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import auxiliary_scores
-from scaseg.system import Precision, join_stream, side_stream
+from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
 from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
 from scaseg.training.graphs import MANY, GraphedLoss, graph_problem
@@ -296,11 +296,7 @@ class SegmentationModule(LightningModule):
             images = batch.images.to(device, non_blocking=True)
             return batch._replace(images=images, labels=batch.labels.to(device, non_blocking=True))
         if isinstance(batch, PlannedBatch):
-            stream = side_stream(device)  # beside the end of the step before
-            with torch.cuda.stream(stream):
-                found = augment(batch, device)
-            join_stream(stream, found.images, found.labels)
-            return found
+            return augment(batch, device)
         return super().transfer_batch_to_device(batch, device, index)
 
     @property
