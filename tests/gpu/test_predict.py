@@ -1,6 +1,5 @@
 """On a GPU a batch is computed while the last one comes back: each image gets its own labels."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -67,18 +66,6 @@ def test_large_images_are_preprocessed_as_on_a_cpu():
     assert expected.shape[-2:] == (46, 64)
     found = Preprocessed(model.to("cuda"), images.cuda()).whole()
     torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-5)
-
-
-def test_the_host_never_waits_within_a_batch(model):
-    given = list(photographs(24))  # of several sizes: some batches are padded
-    list(predict_stream(model, given, batch_size=8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is a prototype
-        try:
-            torch.cuda.set_sync_debug_mode("error")
-            assert len(list(predict_stream(model, given, batch_size=8))) == 24
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 def test_processes_give_what_threads_give(model, tmp_path, monkeypatch):
