@@ -117,7 +117,7 @@ def _save(
 ) -> None:
     if path.suffix.lower() != ".png":
         raise UserError(path, "not a .png", reason)
-    if not path.parent.is_dir():
+    if not path.parent.exists():
         raise UserError(path.parent, "no such folder", "make it, or give another")
     mark = PngInfo()
     mark.add_text("Software", MARK)  # so that --overwrite knows it again
