@@ -24,7 +24,9 @@ def photograph(path, value=0):
 
 def labels(path, value=0):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full(SIZE, value, np.uint8)).save(path)
+    drawn = np.full(SIZE, value, np.uint8)
+    drawn[-1] = 0 if value else 1  # data of one class are refused
+    Image.fromarray(drawn).save(path)
 
 
 def pairs(dataset):

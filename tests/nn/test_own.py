@@ -18,6 +18,9 @@ OTHERS = """
 imported = True
 class Wrong:
     pass
+class Transposed(RowContext):
+    def target_context(self, x, source, source_mask):
+        return super().target_context(x, source, source_mask).mT
 """
 
 
@@ -91,6 +94,7 @@ def test_a_comparison_takes_one_by_its_path(module, tmp_path, capsys):
         ("my_contexts:Columns", r"cannot be imported \(AttributeError"),
         ("my_contexts:Wrong", "my_contexts:Wrong is no context; give a subclass of scaseg.nn"),
         ("my_contexts:Context", "my_contexts:Context is no context; give a subclass"),
+        ("my_contexts:Transposed", r"of 30 neurons gives \[2, 4, 30\]; return \(B, n, M\)"),
         ("my_contexts", "'my_contexts'; give package.module:name"),
     ],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import isabstract, isclass, signature
+
+import torch
 
 from scaseg.errors import UserError
 from scaseg.nn.context import Context
@@ -23,5 +26,12 @@ def add_context(path: str) -> type[Context]:
     if list(signature(found).parameters)[:2] != ["in_channels", "out_channels"]:
         problem = f"{path} has other parameters than (in_channels, out_channels=None, *, ...)"
         raise UserError("", problem, "begin with these two; options follow")
+    context = None
+    # what it cannot do with such a map, or without options, is seen when it is used
+    with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad():
+        context = found(8, 4).target_context(torch.randn(2, 8, 6, 5), None, None)
+    if context is not None and context.shape not in ((2, 30, 4), (2, 1, 4)):
+        problem = f"{path}: target_context of 30 neurons gives {list(context.shape)}"
+        raise UserError("", problem, "return (B, n, M), or (B, 1, M): here [2, 30, 4]")
     CONTEXTS.add(path)
     return found
