@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 import statistics
 
+from making.adjusted import adjusted
 from making.marks import NOT_YET, Page, maker, of_study
-from making.pairs import VariantPair, pairs_table, verdict
+from making.pairs import VariantPair, holm, pairs_table, pairs_with, verdict
 from making.pictures import ALT, pictures_of
 from making.studies import Study
 from scaseg.comparison.results import RESULTS
 from scaseg.comparison.statistics import Difference, Summary, values_of
-from scaseg.comparison.tables import CSV_TABLE, maps_markdown, markdown, with_interval
+from scaseg.comparison.tables import (
+    CSV_TABLE,
+    maps_markdown,
+    markdown,
+    paired_by,
+    with_interval,
+)
 from scaseg.io.model_folder import RECIPE
 
 LEVEL = 0.05
@@ -29,6 +36,41 @@ def results(page: Page, study: Study) -> str:
 def pairs(page: Page, study: Study) -> str:
     """Every pair, corrected for their number."""
     return pairs_table(study.pairs, study.counted)
+
+
+@maker("against")
+@of_study
+def against(page: Page, study: Study, first: str, noise: str = "own") -> str:
+    """Every other variant against one, corrected for their number; then what is told apart.
+
+    noise: "own", of each pair alone, or "common", one for all runs, as `adjusted` fits it.
+    """
+    pairs = pairs_with(study.rows, study.names, first)
+    if noise == "common":
+        fitted = adjusted(study.rows, [first, *(pair.second for pair in pairs)])
+        differences = [fitted[pair.second].difference for pair in pairs]
+        known = [one for one in differences if one is not None]
+        corrected = holm([one.p for one in known])
+        pairs = [
+            VariantPair(first, pair.second, one, p)
+            for pair, one, p in zip(pairs, known, corrected, strict=True)
+        ]
+    if not pairs:
+        return NOT_YET
+    text = pairs_table(pairs, study.counted)
+    if noise == "common":
+        text = text.replace(
+            paired_by(study.counted),
+            f"value = context + {study.counted[:-1]} fitted to all runs, which has one noise for "
+            "all contexts, with 95 % confidence intervals; a context with one run has none",
+        )
+    words: dict[str, list[str]] = {}
+    for pair in pairs:
+        words.setdefault(verdict(pair.difference), []).append(f"`{pair.second}`")
+    said = "; ".join(f"{word}: {', '.join(names)}" for word, names in words.items())
+    kept = [pair for pair in pairs if pair.holm is not None and pair.holm < LEVEL]
+    which = ", ".join(map(_order, kept)) if kept else "none is told apart"
+    return f"{text}\nBy their intervals, {said}. With Holm's correction at 5 %: {which}."
 
 
 @maker("maps")

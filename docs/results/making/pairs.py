@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from scaseg.comparison.statistics import Difference, Rows, paired, values_of
@@ -30,6 +30,14 @@ def every_pair(rows: Rows, names: Sequence[str], metric: str = "mIoU") -> list[V
     }
     corrected = holm([difference.p for difference in found.values()])
     return [VariantPair(*key, found[key], p) for key, p in zip(found, corrected, strict=True)]
+
+
+def pairs_with(rows: Rows, names: Sequence[str], first: str) -> list[VariantPair]:
+    """Every other variant against one, corrected for the number of these pairs alone."""
+    others = [name for name in names if name != first]
+    found = [pair for pair in every_pair(rows, [first, *others]) if pair.first == first]
+    corrected = holm([pair.difference.p for pair in found])
+    return [replace(pair, holm=p) for pair, p in zip(found, corrected, strict=True)]
 
 
 def verdict(found: Difference) -> str:
