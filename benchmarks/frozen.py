@@ -65,8 +65,8 @@ class Settings:
     channels: int = 128
     width: int = 128  # of the head
     dropout: float = 0.1
-    epochs: int = 8
-    lr: float = 2e-3
+    epochs: int = 4
+    lr: float = 5e-3
     precision: str = "bf16"
 
 
