@@ -35,6 +35,7 @@ PAGES = {
     "rivals/atlantis": "rivals.md#atlantis",
     "rivals/stanford_background": "rivals.md#stanford-background",
     "rivals/camvid": "rivals.md#camvid",
+    "frozen/test": "results/frozen.md#on-test",
     "hyper_parameters": "results/index.md#hyper-parameters-of-the-predictor",
     "depth/vgg16_2": "experiments/depth.md#vgg16-two-blocks",
     "depth/vgg16_3": "experiments/depth.md#vgg16-three-blocks",

@@ -15,6 +15,7 @@ from making.plots import COUNTED, write_axes, write_costs, write_variants
 from making.studies import Study
 from scaseg.comparison.compare import PICTURE
 from scaseg.comparison.results import RESULTS
+from scaseg.comparison.statistics import known
 
 AXES = ("layers:hidden=128", "hidden")  # what the paper tunes: K_l at K_f = 128, K_f at K_l = 3
 ALT = {
@@ -32,7 +33,8 @@ def pictures_of(study: Study) -> dict[str, Callable[[Path], None]]:
     axes = [option for option in AXES if len(study.along(option)) > 1]
     if axes:
         found["axes.png"] = lambda path: write_axes(study, axes, path)
-    if len({name.partition(":")[0] for name in study.names}) >= MANY:
+    many = len({name.partition(":")[0] for name in study.names}) >= MANY
+    if many and known(study.rows, "mebibytes"):  # on a CPU nobody measured it
         found["cost.png"] = lambda path: write_costs(study, path)
     found[PICTURE] = lambda path: write_variants(study, path)
     return found
