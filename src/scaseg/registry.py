@@ -107,6 +107,7 @@ CONTEXTS = Registry(
         "gated": "scaseg.nn.contexts.gated:GatedContext",
         "position": "scaseg.nn.contexts.position:PositionContext",
         "agents": "scaseg.nn.contexts.agents:AgentContext",
+        "cells": "scaseg.nn.contexts.cells:CellsContext",
         "object": "scaseg.nn.contexts.object:ObjectContext",
         "parsenet": "scaseg.nn.contexts.parsenet:ParsenetContext",
         "psp": "scaseg.nn.contexts.psp:PspContext",

@@ -21,6 +21,7 @@ BLOCKS = {
     "gated": {"pair_channels": 5, "key_channels": 16, "score_dropout": 0.0},
     "position": {"pair_channels": 5, "key_channels": 16},
     "agents": {"grid": 3, "key_channels": 4},
+    "cells": {"grid": 3, "key_channels": 4},
     "object": {"classes": 4, "key_channels": 4},
     "object, by area": {"classes": 4, "key_channels": 4, "by_area": True},
     "parsenet": {},

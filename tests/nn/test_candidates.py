@@ -9,7 +9,8 @@ from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.ops.dispatch import selective_context
 from tests.nn.blocks import make
 
-FACTORED = ["balanced", "gated", "position", "agents", "object", "object, by area", "a2", "ema"]
+FACTORED = ["balanced", "gated", "position", "agents", "cells", "object", "object, by area"]
+FACTORED += ["a2", "ema"]
 
 
 def random_map(*size):
@@ -190,3 +191,49 @@ def test_the_auxiliary_loss_is_there_where_a_gpu_averages_first():
     with auxiliary_scores(control) as gathered:
         control(torch.randn(2, 6, 4, 5).as_subclass(OnGpu))
     assert len(gathered) == 1
+
+
+def spread_scores(block):
+    torch.nn.init.normal_(block.score.weight, std=0.7)
+    return block
+
+
+def test_cells_without_queries_are_sca_with_exp():
+    """With own entries; whatever sources are left out."""
+    block, x = spread_scores(make("cells")).double(), random_map(5, 7)
+    torch.nn.init.zeros_(block.query.weight)
+    torch.nn.init.zeros_(block.query.bias)
+    mask = torch.rand(2, 5, 7) < 0.6
+    weight = block.score(x).exp() * mask.unsqueeze(1)
+    expected = (weight / weight.sum((2, 3), keepdim=True)).flatten(2).expand(-1, 35, -1)
+    found = block.shares(x, torch.arange(35), mask=mask)
+    torch.testing.assert_close(found, expected)
+
+
+def test_cells_of_one_neuron_are_dot_with_a_score():
+    block, x = spread_scores(make("cells", grid=4)).double(), random_map(4, 4)
+    query, key = (layer(x).flatten(2).mT for layer in (block.query, block.key))
+    score = query @ key.mT / 2 + block.score(x).flatten(2)  # sqrt(d) = 2
+    torch.testing.assert_close(block.coefficients(x), score.softmax(-1))
+
+
+@pytest.mark.parametrize("size", [1e4, 1e30])
+def test_no_score_of_cells_is_too_large(size):
+    """Cells whose sources vanish beside another's have no share, and gradients stay finite."""
+    block, x = spread_scores(make("cells")), torch.randn(2, 6, 9, 9, requires_grad=True)
+    block.score.weight.data *= size
+    found = block(x)
+    found.square().sum().backward()
+    assert found.isfinite().all()
+    for one in (x, *block.parameters()):
+        assert one.grad.isfinite().all()
+
+
+def test_an_empty_cell_has_no_share_even_where_others_repel():
+    block, x = make("cells").double(), torch.ones(2, 6, 5, 7, dtype=torch.float64)
+    torch.nn.init.constant_(block.key.weight, 10)
+    torch.nn.init.constant_(block.query.weight, -10)
+    mask = torch.zeros(2, 35, dtype=torch.bool)
+    mask[:, 3] = True
+    rows = block.coefficient_rows(x, None, torch.arange(35), mask)
+    torch.testing.assert_close(rows, mask.to(rows).unsqueeze(1).expand_as(rows))

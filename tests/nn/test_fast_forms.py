@@ -12,7 +12,8 @@ from scaseg.nn.contexts.position import WAVES, waves
 from tests.nn.blocks import make
 
 SIZES = [(1, 1), (1, 7), (5, 3), (13, 11)]
-FACTORED = ["balanced", "gated", "position", "agents", "object", "object, by area", "a2", "ema"]
+FACTORED = ["balanced", "gated", "position", "agents", "cells", "object", "object, by area"]
+FACTORED += ["a2", "ema"]
 
 
 def masks(height, width):
@@ -116,6 +117,47 @@ def test_agents_are_means_of_cells(size, kind):
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["none", "padded", "holes"])
+def test_cells_weigh_sources_one_by_one(size, kind):
+    """Every pair of a target and a source by itself, through the cells that the source is in."""
+    block = scored(make("cells")).double()
+    x, mask = torch.randn(2, 6, *size, dtype=torch.float64), masks(*size)[kind]
+    flat = None if mask is None else mask.flatten(1)
+    rows = block.coefficient_rows(x, None, torch.arange(math.prod(size)), flat)
+    for image in range(2):
+        counts = torch.ones(size) if mask is None else mask[image]
+        height, width = extent(counts > 0)
+        one = x[image : image + 1]
+        query, key, score = (layer(one)[0] for layer in (block.query, block.key, block.score))
+        weights = []  # of every source that counts, in every cell: its area there times exp(t_j)
+        for row, col in (counts > 0).nonzero().tolist():
+            areas = overlaps(row, height, block.grid)[:, None] * overlaps(col, width, block.grid)
+            weights.append(areas.flatten() * score[0, row, col].exp())
+        if not weights:
+            assert (rows[image] == 0).all()
+            continue
+        weight = torch.stack(weights)  # (source, R)
+        keys = key.permute(1, 2, 0)[counts > 0]  # (source, d)
+        means = (weight.mT @ keys) / weight.sum(0).clamp(min=1e-300).unsqueeze(1)
+        pull = (query.flatten(1).mT @ means.mT / 2).exp()  # (target, R); sqrt(d) = 2
+        expected = pull @ weight.mT
+        found = rows[image][:, (counts > 0).flatten()]
+        torch.testing.assert_close(found, expected / expected.sum(1, keepdim=True))
+
+
+def overlaps(place, length, grid):
+    """How much of the stretch from place to place + 1 lies in each of the cells of 0 to length."""
+    edges = torch.linspace(0, length, grid + 1, dtype=torch.float64)
+    return (edges[1:].clamp(max=place + 1) - edges[:-1].clamp(min=place)).clamp(min=0)
+
+
+def scored(block):
+    """With scores that differ: a fresh block's are nearly the same."""
+    torch.nn.init.normal_(block.score.weight, std=0.7)
+    return block
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_shares_of_grids_add_up(size):
     """Each cell's mean has all its neurons, each neuron one mean of each grid."""
     grids = Grids(torch.zeros(1, 2, *size), None, [1, 2, 6])
@@ -192,7 +234,7 @@ def test_means_first_then_w_c(name, masked):
         torch.testing.assert_close(one, expected)
 
 
-@pytest.mark.parametrize("name", ["a2", "object", "agents", "psp", "parsenet"])
+@pytest.mark.parametrize("name", ["a2", "object", "agents", "cells", "psp", "parsenet"])
 def test_low_precision_costs_what_it_must(name):
     """Errors of at most twice those of the obvious form in bfloat16."""
     block = make(name, in_channels=32)

@@ -7,11 +7,16 @@ from torch import Tensor
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.factored import FactoredContext
-from scaseg.nn.contexts.parts import Grids, counted, neurons, query_and_key, softmax_over_sources
+from scaseg.nn.contexts.parts import (
+    MOST_CELLS,
+    Grids,
+    counted,
+    neurons,
+    query_and_key,
+    softmax_over_sources,
+)
 from scaseg.ops.checks import check_whole_number
 from scaseg.ops.precision import without_autocast
-
-MOST_CELLS = 64  # a side: as many agents as neurons would be no saving
 
 
 class AgentContext(FactoredContext):

@@ -97,6 +97,9 @@ def hats(at: Tensor, count: int) -> Tensor:
     return (1 - (at.unsqueeze(-1) - place).abs()).clamp(min=0)
 
 
+MOST_CELLS = 64  # a side of a grid: as many cells as neurons would be no saving
+
+
 class Grids:
     """Grids of some numbers of cells a side, which divide the real part of each map evenly.
 
@@ -115,17 +118,18 @@ class Grids:
         starts = [line_of(x, length).unsqueeze(-1) * width for length, width in axes]
         self.start = torch.cat(starts, 1) - self.cell  # of a neuron, from where the cell begins
 
-    def cells(self) -> Tensor:
-        """The share of each neuron in each cell's mean; sum 1 over n, or 0 where a cell has none.
+    def areas(self) -> Tensor:
+        """The part of each cell that each neuron covers; 0 for neurons that do not count.
 
         A neuron on a border belongs to both by its area.
         """
         end = (self.start + self.width).clamp(max=1)
-        parts = self._over_the_map((end - self.start.clamp(min=0)).clamp(min=0))
-        if self.mask is None:
-            return parts
-        area = counted(parts, self.mask)
-        return area * reciprocal(area.sum(1)).unsqueeze(1)
+        return counted(self._over_the_map((end - self.start.clamp(min=0)).clamp(min=0)), self.mask)
+
+    def cells(self) -> Tensor:
+        """The share of each neuron in each cell's mean; sum 1 over n, 0 for an empty cell."""
+        area = self.areas()
+        return area if self.mask is None else area * reciprocal(area.sum(1)).unsqueeze(1)
 
     def between(self) -> Tensor:
         """The share of each cell for each neuron, bilinearly between centres; sum 1 a grid."""
