@@ -54,3 +54,14 @@ def test_pairs_of_what_was_run_together_only(pairs):
     ]
     assert found[1].holm is None
     assert "| dot against sca | 1 | +2.00 | n/a | n/a |" in pairs.pairs_table(found, "seeds")
+
+
+def test_pairs_with_one_are_corrected_for_their_own_number(pairs):
+    """dot - none is 4 4 6, dot - sca 1 1 2: two pairs, not all three; the smaller p twice."""
+    scores = {"none": (10, 10, 12), "sca": (13, 13, 16), "dot": (14, 14, 18)}
+    rows = [row(name, seed, value) for name in scores for seed, value in enumerate(scores[name])]
+    found = pairs.pairs_with(rows, list(scores), "dot")
+    assert [(pair.first, pair.second) for pair in found] == [("dot", "none"), ("dot", "sca")]
+    assert [pair.difference.mean for pair in found] == pytest.approx([-14 / 3, -4 / 3])
+    chances = [pair.difference.p for pair in found]
+    assert [pair.holm for pair in found] == pytest.approx([2 * chances[0], chances[1]])

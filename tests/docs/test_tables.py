@@ -36,6 +36,10 @@ Written.
 <!-- end facts -->
 <!-- begin pairs camvid -->
 <!-- end pairs -->
+<!-- begin against camvid average -->
+<!-- end against -->
+<!-- begin against camvid average common -->
+<!-- end against -->
 <!-- begin maps camvid -->
 <!-- end maps -->
 <!-- begin pictures camvid -->
@@ -153,7 +157,7 @@ def test_every_study_is_on_a_page():
 def test_what_is_not_measured_says_so(build, root):
     build.main([], root)
     page = (root / "docs" / "page.md").read_text()
-    assert page.count("*Not measured yet.*") == 11
+    assert page.count("*Not measured yet.*") == 13
     assert "CamVid](results/index.md#camvid): not measured yet" in page
 
 
@@ -194,6 +198,12 @@ def test_words_follow_from_the_intervals(measured):
     assert "`sca` above `none`" in together
     assert "`none` above `dot`" in together  # said the right way round
     assert "average` above `none`" not in together
+    for mark in ("begin against camvid average -->", "begin against camvid average common -->"):
+        beside = page[page.index(mark) :].partition("<!-- end")[0]
+        assert "| none against average | 3 | -0.1" in beside
+        assert "(3)." in beside  # corrected for these pairs alone
+        assert "above: `sca`; below: `dot`" in beside.replace("not told apart: `none`; ", "")
+    assert "| sca against average | 3 | +2.90 [+2" in beside  # a noise known from all runs
 
 
 @pytest.mark.parametrize("what", ["csv", "page", "table", "picture", "row"])
