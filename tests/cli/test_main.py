@@ -105,6 +105,29 @@ def test_bench_of_all_contexts(capsys, monkeypatch):
     assert measured[3:] == [("psa", 600, False)]  # 600 x 600 coefficients
 
 
+def test_bench_of_chosen_contexts(capsys):
+    """With options of theirs; compared with the first."""
+    options = ("--sizes", "40", "--channels", "8", "--repeats", "1", "--what", "contexts")
+    chosen = ("cells:grid=2", "average,dot")
+    main(["bench", *options, "--contexts", *chosen])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].endswith("cells:grid=2 is faster")
+    assert [line.split()[1] for line in lines[5:8]] == [
+        "cells:grid=2",
+        "average",
+        "dot",
+    ]
+    for bad, message in (
+        (["--what", "block", "--contexts", "sca"], "--contexts: given with --what block; use"),
+        (["--what", "contexts", "--contexts", "dots"], "--contexts: 'dots'; did you mean dot?"),
+        (["--what", "contexts", "--contexts", "dot:grid=2"], "--contexts: dot:grid=2: grid"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["bench", *bad])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err
+
+
 def test_bench_leaves_out_what_took_too_long(capsys):
     options = ["--sizes", "16,32", "--channels", "4", "--repeats", "1", "--limit", "0"]
     main(["bench", *options])

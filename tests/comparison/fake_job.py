@@ -6,6 +6,7 @@ in, variants that fail, where to write when it worked.
 
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -19,8 +20,21 @@ MEASURES += ("occlusion_pointed", "occlusion_random")
 
 
 def main():
-    task = json.loads(_line())
-    threading.Thread(target=_end_with_the_queue, daemon=True).start()
+    tasks = queue.SimpleQueue()
+    if not (text := _line()):
+        sys.exit("error: the queue was killed before it could say what to do")
+    threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
+    says = os.dup(1)
+    while "log" in (task := json.loads(text)):  # others may come
+        with open(task["log"], "ab") as log:
+            os.dup2(log.fileno(), 2)
+        _do(task)
+        os.write(says, b"\n")
+        text = tasks.get()
+    _do(task)
+
+
+def _do(task):
     place = Path(task["place"])
     ordered = place.parents[2] / "orders.json"
     usual = ordered.read_text() if ordered.is_file() else "{}"
@@ -71,14 +85,14 @@ def _line():
     while not text.endswith(b"\n"):
         part = os.read(0, 65536)
         if not part:
-            sys.exit("error: the queue was killed before it could say what to do")
+            return b""
         text += part
     return text
 
 
-def _end_with_the_queue():
-    while os.read(0, 4096):
-        pass
+def _listen(tasks):
+    while text := _line():
+        tasks.put(text)
     os._exit(1)
 
 

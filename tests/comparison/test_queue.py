@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from scaseg.cli import main
-from scaseg.comparison import queue
+from scaseg.comparison import process, queue
 from scaseg.comparison.jobs import Job
 from scaseg.comparison.results import Results
 from scaseg.config.run import RunConfig
@@ -237,3 +237,72 @@ def test_json(compare):
     assert found["contexts"][1]["mIoU_difference"] == -10
     assert found["contexts"][1]["mIoU_difference_n"] == 2
     assert (found["failed"], found["remaining"]) == ([], [])
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """As there, processes take one job after the other."""
+    monkeypatch.setattr("scaseg.comparison.compare.choose_accelerator", lambda machine: "cuda")
+
+
+MATRIX = ("--contexts", "none", "dot", "sca", "--seeds", "3", "--jobs", "2")
+
+
+def test_processes_take_one_job_after_the_other(compare, on_a_gpu):
+    assert compare(*MATRIX)[0] == 0
+    rows = keys(compare.out)
+    assert len(rows) == len(set(rows)) == 9
+    pids = {pid for what, _, pid, _ in read_diary(compare.diary) if what == "began"}
+    assert len(pids) == 2
+    assert not any(is_alive(pid) for pid in pids)
+    assert not (compare.out / "logs").exists()
+
+
+def test_a_process_ends_with_the_first_job_that_fails(compare, on_a_gpu):
+    """And every job has a log of its own."""
+    code, _, err = compare(*MATRIX, fail=["dot"])
+    assert code == 1
+    assert err.count("failed: dot, seed ") == 3
+    assert "failed: dot, seed 2: epoch 1, step 3: no such luck (its log is" in err
+    assert Counter(variant for variant, *_ in keys(compare.out)) == {"none": 3, "sca": 3}
+    for seed in range(3):
+        log = (compare.out / "logs" / f"dot-seed{seed}.log").read_text()
+        assert log == "much was said\nerror: epoch 1, step 3: no such luck\n"
+    diary = read_diary(compare.diary)
+    assert not any(is_alive(pid) for _, _, pid, _ in diary)
+    for pid in {pid for _, name, pid, _ in diary if name.startswith("dot")}:
+        assert [name for _, name, one, _ in diary if one == pid][-1].startswith("dot")
+
+
+def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu):
+    code, _, err = compare(*MATRIX, "--time-limit", "3", seconds=60)
+    assert code == 0
+    assert "9 jobs (" in err.splitlines()[-1]
+    assert [what for what, *_ in read_diary(compare.diary)].count("stopped") == 2
+    assert not any(is_alive(pid) for _, _, pid, _ in read_diary(compare.diary))
+
+
+def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("FAKE_JOB", "{}")
+    workers = process.Workers()
+
+    def run(name):
+        facts = {"variant": name, "seed": 0, "fold": None}
+        data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
+        task = json.dumps({**data, "place": str(tmp_path / "runs" / "out" / name)})
+        turn = workers.start("tests.comparison.fake_job", task, tmp_path / f"{name}.log", 1)
+        turn.wait(60)
+        turn.communicate()
+        assert turn.returncode == 0
+        return turn._process
+
+    first = run("none")
+    assert run("average") is first
+    first.kill()
+    first.wait()
+    last = run("sca")
+    assert last is not first
+    workers.close()
+    assert not is_alive(first.pid)
+    assert not is_alive(last.pid)

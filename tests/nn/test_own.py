@@ -1,5 +1,6 @@
 """Contexts from outside of the package: the example of the docs, on the command line too."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def test_the_example_is_a_context(module):
     mask = torch.zeros(2, 6, 8, dtype=torch.bool)
     mask[:, :4, :5] = True
     torch.testing.assert_close(block(padded, mask=mask)[..., :4, :5], block(x))
+
+
+def test_bench_times_one(module, capsys):
+    options = ["--sizes", "20", "--channels", "8", "--repeats", "1", "--json"]
+    main(["bench", "--what", "contexts", "--contexts", ROWS, "average", *options])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["contender"] for row in rows] == [ROWS, "average"]
 
 
 def test_a_model_does_not_bring_its_code(module, tmp_path, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.bench.measure import Contender, Work
+from scaseg.comparison.jobs import parse_variant
 from scaseg.models.build import create_model
 from scaseg.nn.build import build_context
 from scaseg.nn.contexts.baselines import AverageContext
@@ -38,6 +39,7 @@ class Setting:
     precision: str
     compiled: bool
     device: torch.device
+    contexts: Sequence[str] = ()  # empty: all
 
     def normal(self, *shape: int) -> Tensor:
         """Random numbers, the same on every device."""
@@ -110,16 +112,17 @@ def on_map(neurons: int, setting: Setting) -> Callable[[str, nn.Module], Contend
 
 
 def contexts(neurons: int, setting: Setting) -> Iterator[Contender]:
-    """Every context of the registry on a map of n neurons."""
+    """Every context of the registry, or those that were asked for, on a map of n neurons."""
     contender = on_map(neurons, setting)
-    for name in CONTEXTS:
-        options = {"hidden": setting.hidden}
-        block = build_context(name, setting.channels, classes=CLASSES, options=options)
+    for name in setting.contexts or CONTEXTS:
+        context, own = parse_variant(name)
+        options = {"hidden": setting.hidden, **own}
+        block = build_context(context, setting.channels, classes=CLASSES, options=options)
         made = contender(name, block)
         # known without computing it: a process on a CPU would be killed, a GPU refuses
         if getattr(block, "order", "") == "n^2" and setting.device.type == "cpu":
             size = map_size(neurons)
-            _, needed = count_cost(name, setting.channels, *size, classes=CLASSES)
+            _, needed = count_cost(context, setting.channels, *size, classes=CLASSES, options=own)
             made.needs = setting.batch * needed
         yield made
 

@@ -16,6 +16,7 @@ import torch
 
 from scaseg.bench.contenders import Setting, blocks, contexts, operators, steps
 from scaseg.bench.measure import Contender, Measurement, measure
+from scaseg.comparison.jobs import check_variants
 from scaseg.errors import UserError, one_line
 from scaseg.io.atomic import write_text
 from scaseg.io.table import write_rows
@@ -34,6 +35,7 @@ def run(
     what: str,
     sizes: Sequence[int],
     *,
+    chosen: Sequence[str] = (),
     batch: int,
     channels: int,
     hidden: int | None,
@@ -48,12 +50,14 @@ def run(
 ) -> None:
     """Measure every contender at every size; print a table, or JSON, and write it to a folder.
 
+    chosen: these contexts instead of all; the others are compared with the first.
     A contender whose both passes took more than `limit` seconds is left out of later sizes.
     """
+    check_variants(chosen)
     place = torch.device(choose_device(device))
     autocast(place.type, precision)  # refuses what does not exist
     hidden = (64 if what == "operator" else channels) if hidden is None else hidden
-    setting = Setting(batch, channels, hidden, head, precision, compiled, place)
+    setting = Setting(batch, channels, hidden, head, precision, compiled, place, chosen)
     if what != "step":  # inputs and outputs, forward and backward: it cannot be less
         needed, free = 16 * batch * max(sizes) * channels, available_memory(place)
         if free is not None and needed > free:
@@ -69,6 +73,7 @@ def run(
         "repeats": repeats,
     }
     make, best, size_name, both_name = KINDS[what]
+    best = chosen[0] if chosen else best
     rows: list[Measurement] = []
     if not as_json:
         print(about["machine"])

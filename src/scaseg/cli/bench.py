@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from scaseg.cli.parser import Parser, add_option, listed, positive
+from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
 from scaseg.registry import HEADS
 from scaseg.system import PRECISIONS
@@ -32,6 +33,9 @@ def add_command(add: Callable[..., Parser]) -> None:
     about += "average, sca (default: %(default)s)"
     kinds = ("operator", "block", "contexts", "step")
     option("--what KIND", about, choices=kinds, default="operator")
+    about = "with --what contexts: these, named as for `scaseg compare`; others are compared with "
+    about += "the first (all, with sca)"
+    option("--contexts NAME", about, nargs="+", default=[])
     about = "numbers of neurons, or sides of the images of a step, separated by commas (default: "
     about += "1024,3136,8192; contexts 784,3136; step 448)"
     sizes = listed(positive, "give whole numbers >= 1 separated by commas")
@@ -61,11 +65,15 @@ def add_command(add: Callable[..., Parser]) -> None:
 def _bench(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_folder("--out", options.out)
+    contexts = [name.strip() for text in options.contexts for name in text.split(",")]
+    if contexts and options.what != "contexts":
+        raise UserError("--contexts", f"given with --what {options.what}", "use --what contexts")
     from scaseg.bench.run import run
 
     run(
         options.what,
         options.sizes or SIZES.get(options.what, [1024, 3136, 8192]),
+        chosen=contexts,
         batch=options.batch,
         channels=options.channels,
         hidden=options.hidden,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scaseg.comparison.claims import CLAIMS, Claims
 from scaseg.comparison.jobs import Job, make_jobs, parse_variant
+from scaseg.comparison.process import Workers
 from scaseg.comparison.queue import Queue
 from scaseg.comparison.ray_jobs import place_on
 from scaseg.comparison.results import RESULTS, Results
@@ -39,6 +40,7 @@ from scaseg.models.build import load_model
 from scaseg.plots.figures import comparison_figure, save_figure
 from scaseg.progress import Progress
 from scaseg.training.run import train
+from scaseg.training.trainer import choose_accelerator
 
 PICTURE = "compare.png"
 ENGINES = ("local", "ray")
@@ -81,7 +83,8 @@ def compare(
     run: a RunConfig, or a recipe's path or name (None: own_folder) with overrides such as
     {"data.root": "photos"}.
     contexts: names, or NAME:option=value; the first is what the others are compared with. jobs:
-    trainings in parallel, each in a process of its own (None: 1, or what the cluster has room for).
+    trainings in parallel, each in a process of its own (None: 1, or what the cluster has room for);
+    on a GPU, processes take one after the other.
     time_limit: seconds; nothing is started that would not end within, and what runs then is
     stopped, to be resumed by the next call. keep: "models", "all" or "nothing" of a finished job.
     shared: other machines run the same comparison in the same folder, each job by one of them.
@@ -129,6 +132,9 @@ def compare(
         queue = Queue(run, results, split, jobs or 1, keep, deadline, log, progress)
         if engine == "ray" and waiting:
             place_on(stack.enter_context(connected()), queue, jobs=jobs, gpus=gpus)
+        elif choose_accelerator(run.machine) == "cuda":
+            # on a CPU, where memory is that of the process, each training has its own
+            queue.launch = stack.enter_context(closing(Workers())).start
         if not (folder / RECIPE).is_file():
             save_recipe(run, folder / RECIPE, exclusive=True)
             _check_folder(folder, run)  # another machine may have been faster, with other settings

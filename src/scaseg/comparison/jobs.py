@@ -76,13 +76,18 @@ def parse_variant(text: str) -> Variant:
     return Variant(context, options)
 
 
-def make_jobs(run: RunConfig, variants: Sequence[str], seeds: int) -> list[Job]:
-    """All jobs, ordered so that pairs are complete early; all folds, or the one the run names."""
+def check_variants(variants: Sequence[str]) -> None:
+    """Raise UserError unless these are contexts with options of theirs, each once."""
     for variant in variants:
         context, options = parse_variant(variant)
         require_taken(options, [context], f"--contexts: {variant}: ")
     if len(set(variants)) < len(variants):
         raise UserError("--contexts", " ".join(variants), "give each once")
+
+
+def make_jobs(run: RunConfig, variants: Sequence[str], seeds: int) -> list[Job]:
+    """All jobs, ordered so that pairs are complete early; all folds, or the one the run names."""
+    check_variants(variants)
     folds: list[int | None] = [run.data.fold]
     if run.data.folds is not None and run.data.fold is None:
         folds = list(range(1, run.data.folds + 1))

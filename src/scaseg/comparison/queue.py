@@ -1,4 +1,4 @@
-"""The queue: jobs in parallel, each in a process of its own; no process is left behind.
+"""The queue: jobs in parallel, each in a process that has no other; no process is left behind.
 
 A job's process stops at SIGTERM, and ends by itself when this one is gone: its standard input,
 over which it was told what to do, is closed then.

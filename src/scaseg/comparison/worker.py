@@ -1,11 +1,12 @@
-"""One job in a process of its own: train, evaluate, write the result. The queue starts it.
+"""The process of jobs: train, evaluate, write the result. The queue starts it.
 
-The description comes as a line on standard input, which then stays open: when it closes, the queue
-is gone, and the job ends too.
+The description of a job comes as a line on standard input, which then stays open: when it closes,
+the queue is gone, and the job ends too.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -106,16 +108,27 @@ def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> Row:
 
 
 def main() -> None:
-    """Do the job described on standard input; exit code 1 and one line where it fails."""
-    task = _read_task()
-    threading.Thread(target=_end_with_the_queue, daemon=True).start()
+    """Do the jobs described on standard input; exit code 1 and one line where one fails.
+
+    A job that names its log may have others after it: a line says that it is done.
+    """
+    tasks = SimpleQueue[dict[str, Any]]()
+    if not (task := _read_task()):
+        sys.exit("error: no job on standard input; use scaseg compare")
+    threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
+    says = os.dup(1)
     try:
-        if ":" in (context := task["run"]["model"]["context"]):
-            add_context(context)  # the queue's process was asked for it
-        place = Path(task["place"])
-        row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
-        row = {**task["facts"], **row, "side_by_side": task["side_by_side"]}
-        write_json(place / RESULT, row)  # the job is finished
+        while True:
+            if "log" in task:
+                _write_to(task["log"])
+            do(task)
+            if "log" not in task:
+                return
+            gc.collect()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # those beside it may want the memory
+            os.write(says, b"\n")
+            task = tasks.get()
     except Exception as error:
         traceback.print_exc()
         known = isinstance(error, (UserError, WorkError, OSError))
@@ -123,21 +136,40 @@ def main() -> None:
         sys.exit(f"error: {one_line(text)}")
 
 
+def do(task: dict[str, Any]) -> None:
+    """Do one job and write its result; then it is finished."""
+    if ":" in (context := task["run"]["model"]["context"]):
+        add_context(context)  # the queue's process was asked for it
+    place = Path(task["place"])
+    row = run_job(read(RunConfig, task["run"]), place, task["split"], task["started"])
+    write_json(place / RESULT, {**task["facts"], **row, "side_by_side": task["side_by_side"]})
+
+
+def _write_to(log: str) -> None:
+    """Send what this process prints to the log of a job."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
 def _read_task() -> dict[str, Any]:
+    """Return the next job; an empty one where the queue is gone."""
     text = b""
     while not text.endswith(b"\n"):
         part = os.read(0, 65536)  # not sys.stdin: its lock would be held as the process ends
         if not part:
-            sys.exit("error: no job on standard input; use scaseg compare")
+            return {}
         text += part
     task: dict[str, Any] = json.loads(text)
     return task
 
 
-def _end_with_the_queue() -> None:
-    """Wait for standard input to close, and end this process and all that it started."""
-    while os.read(0, 4096):
-        pass
+def _listen(tasks: SimpleQueue[dict[str, Any]]) -> None:
+    """Pass on what else there is to do; with the queue, end this process and all it started."""
+    while task := _read_task():
+        tasks.put(task)
     if hasattr(os, "killpg") and os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

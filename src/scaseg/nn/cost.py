@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,7 +27,13 @@ UNKNOWN = {
 
 
 def count_cost(
-    name: str, channels: int, height: int, width: int, *, classes: int
+    name: str,
+    channels: int,
+    height: int,
+    width: int,
+    *,
+    classes: int,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[int, int]:
     """Return the multiply-adds of a forward pass over one map, and the memory of a training step.
 
@@ -36,7 +43,7 @@ def count_cost(
     computing it: the sizes of its tensors follow from their shapes.
     """
     with FakeTensorMode() if CONTEXTS[name].order == "n^2" else nullcontext():
-        block = build_context(name, channels, classes=classes)
+        block = build_context(name, channels, classes=classes, options=options)
         x = torch.zeros(1, channels, height, width, requires_grad=True)
         counter = FlopCounterMode(display=False, custom_mapping=UNKNOWN)
         with torch.enable_grad(), PeakMemory() as memory, counter:
