@@ -239,6 +239,11 @@ def test_json(compare):
     assert (found["failed"], found["remaining"]) == ([], [])
 
 
+def test_a_list_may_be_an_option(compare):
+    assert compare("--contexts", "none,psp:bins=[1,2]", "aspp:rates=[2, 4]", "--seeds", "1")[0] == 0
+    assert [key[0] for key in keys(compare.out)] == ["none", "psp:bins=[1,2]", "aspp:rates=[2, 4]"]
+
+
 def test_rows_of_other_data_are_not_mixed_in(compare):
     """The same command after images were added: what is finished would stand beside what is not."""
     common = ("--contexts", "none", "--seeds", "1")

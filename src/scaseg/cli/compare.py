@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import shlex
 import sys
 import time
@@ -68,7 +69,8 @@ def _compare(options: argparse.Namespace) -> None:
     check_folder("--out", options.out)
     if options.context is not None:
         raise UserError("--context", "several are compared", "use --contexts")
-    contexts = [name.strip() for text in options.contexts for name in text.split(",")]
+    apart = r",(?![^\[]*\])"  # not the commas of psp:bins=[1,2]
+    contexts = [name.strip() for text in options.contexts for name in re.split(apart, text)]
     if options.recipe is None and contexts[-1].endswith((".yaml", ".yml")):
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
     if options.folds is not None:
