@@ -306,3 +306,43 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeyp
     workers.close()
     assert not is_alive(first.pid)
     assert not is_alive(last.pid)
+
+
+def test_a_list_may_be_an_option(compare):
+    assert compare("--contexts", "none,psp:bins=[1,2]", "aspp:rates=[2, 4]", "--seeds", "1")[0] == 0
+    assert [key[0] for key in keys(compare.out)] == ["none", "psp:bins=[1,2]", "aspp:rates=[2, 4]"]
+
+
+def test_rows_of_other_data_are_not_mixed_in(compare):
+    """The same command after images were added: what is finished would stand beside what is not."""
+    common = ("--contexts", "none", "--seeds", "1")
+    compare(*common)
+    (row,) = read_rows(compare.out / "results.csv")
+    for images, expected in [("3", 0), ("4", 2)]:
+        write_rows(compare.out / "results.csv", [row | {"images": images}])
+        code, _, err = compare(*common)
+        assert code == expected
+    assert "none, seed 0 was evaluated on 4 images of the split test, now 3" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace(",", ";"), "'variant'"),
+        (lambda text: text + text, "invalid literal for int() with base 10: 'seed'"),
+        (lambda text: text.replace("4.0,", "n/a,"), "could not convert string to float: 'n/a'"),
+        (lambda text: text.replace("4.0,", ""), "not a table of ours"),
+    ],
+)
+def test_results_that_were_edited_are_refused_and_kept(compare, change, said):
+    common = ("--contexts", "none", "--seeds", "1")
+    compare(*common)
+    results = compare.out / "results.csv"
+    good = results.read_text(encoding="utf-8")
+    results.write_text(change(good), encoding="utf-8")
+    code, _, err = compare(*common)
+    assert code == 2
+    assert f"not as compare wrote it ({said}); undo the change" in err
+    assert results.read_text(encoding="utf-8") == change(good)
+    results.write_text(good, encoding="utf-8-sig")  # as Excel saves it
+    assert compare(*common)[0] == 0

@@ -17,7 +17,7 @@ from scaseg.comparison import claims as claiming
 from scaseg.comparison import queue
 from scaseg.comparison.claims import Claims
 from scaseg.comparison.jobs import Job
-from scaseg.comparison.results import Results
+from scaseg.comparison.results import NUMBERS, Results
 from scaseg.config.run import RunConfig
 from scaseg.io.lock import folder_lock
 from tests.comparison.queues import ROOT, keys, read_diary
@@ -153,7 +153,8 @@ def test_a_job_that_was_taken_over_is_given_up(tmp_path, monkeypatch):
         (tmp_path / "claims" / "sca-seed0.2").touch()
         wait_until(lambda: said)
         theirs = Results(tmp_path, shared=True)
-        theirs.rows[Job("sca", 0)] = {"variant": "sca", "seed": 0, "fold": "", "mIoU": 50.0}
+        row = {"variant": "sca", "seed": 0, "fold": "", **dict.fromkeys(NUMBERS, 50.0)}
+        theirs.rows[Job("sca", 0)] = row
         theirs.write()
 
     thread = threading.Thread(target=other)

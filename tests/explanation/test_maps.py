@@ -165,6 +165,18 @@ def test_class_maps_are_means_over_the_neurons_of_a_class(context, monkeypatch):
             np.testing.assert_allclose(values.ravel(), expected, rtol=1e-4, atol=1e-8)
 
 
+def test_a_class_of_the_only_neuron_depends_on_nothing():
+    """Divided by the sum of its map, which is 0, it was NaN."""
+    assert explain(small_model(), photograph(8, 8), classes=True).maps.tolist() == [[[0.0]]]
+
+
+def test_points_may_be_an_array():
+    points = np.array([[3, 4], [60, 40]])
+    found = explain(small_model(), photograph(48, 64), points=points)
+    expected = explain(small_model(), photograph(48, 64), points=[(3, 4), (60, 40)])
+    np.testing.assert_array_equal(found.neurons, expected.neurons)
+
+
 def test_class_maps_of_even_dependencies_are_even():
     found = explain(small_model("average"), photograph(64, 96), classes=True)
     np.testing.assert_allclose(found.maps, found.average, rtol=1e-4)

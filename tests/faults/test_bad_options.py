@@ -270,6 +270,11 @@ BAD = cases(
         (*COMPARE, "--contexts", "gat"),
         "--contexts: 'gat'; did you mean gated? give one",
     ),
+    (
+        "compare: no number",
+        (*COMPARE, "--contexts", "none", "sca:pair_channels=x"),
+        "pair_channels: 'x'; give a whole number",
+    ),
     ("compare: twice", (*COMPARE, "--contexts", "sca", "sca"), "sca sca; give each once"),
     (
         "compare: code in an option",

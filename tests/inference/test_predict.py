@@ -42,6 +42,8 @@ def test_every_form_of_a_photograph_gives_the_same(tmp_path):
         assert found.palette == default_palette(5)
         assert found.scores is None
         assert found.size == (61, 85)
+        for one in model.predict([form, form], batch_size=2):  # as on a GPU, where 8 is usual
+            np.testing.assert_array_equal(one.labels, expected)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 400), (4000, 1), (7, 9), (8, 8), (33, 47)])

@@ -55,3 +55,11 @@ def test_contents_are_on_the_disk_before_the_name_is(exclusive, tmp_path, monkey
         monkeypatch.setattr(os, name, watched)
     write_text(tmp_path / "a.txt", "new", exclusive=exclusive)
     assert done == ["fsync", "link" if exclusive else "replace", "fsync"]
+
+
+@pytest.mark.parametrize("name", ["missing/a.txt", f"{'a' * 300}.txt"])
+def test_an_error_names_the_file_and_not_the_temporary_one(name, tmp_path):
+    with pytest.raises(OSError, match="txt") as error:
+        write_text(tmp_path / name, "text")
+    assert error.value.filename == str(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -70,6 +70,17 @@ def test_the_operator_compiles_under_a_promise(activation):
     compare(operator, compiled, [torch.randn(2, 200, 4), *scores])
 
 
+def test_the_operator_compiles_for_sizes_that_change():
+    def operator(values, scores, bound):
+        return selective_context(values, scores, scores, score_bound=bound, backend="linear")
+
+    compiled = torch.compile(operator, dynamic=True, backend="eager")
+    for nodes, bound in [(30, 3.0), (40, 3.0), (40, 50.0)]:
+        values, scores = torch.randn(2, nodes, 4), bound * torch.linspace(-1, 1, nodes)
+        inputs = values, scores.expand(2, -1), bound
+        torch.testing.assert_close(compiled(*inputs), operator(*inputs), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_every_block_exports(name):  # without a mask, and in ONNX: tests/export
     block = make(name)

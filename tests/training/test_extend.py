@@ -105,3 +105,15 @@ def test_without_its_state_a_run_cannot_go_on(scenes, tmp_path):
         state.unlink()
     with pytest.raises(ValueError, match=r"has no training state to go on from; .* --start-from"):
         extend(out, 2)
+
+
+def test_a_run_goes_on_with_as_many_images_as_it_began_with(tmp_path):
+    """Its order and its schedule are of those; images that came or went since passed unseen."""
+    scenes, out = write_scenes(tmp_path / "scenes", 8, size=(32, 40)), tmp_path / "run"
+    train(settings(scenes, training__epochs=1), out, quiet=True)
+    listed = (scenes / "train.txt").read_text()
+    (scenes / "train.txt").write_text(listed.partition("\n")[2])
+    with pytest.raises(ValueError, match=r"--data: 3 training images, and 4 when the run began"):
+        extend(out, 2)
+    (scenes / "train.txt").write_text(listed)
+    assert len(extend(out, 2)[0].rows) == 2

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from scaseg.cli.options import names_of_contexts
 from scaseg.cli.parser import Parser, add_option, listed, positive
 from scaseg.errors import UserError
 from scaseg.io.paths import check_folder
@@ -65,7 +66,7 @@ def add_command(add: Callable[..., Parser]) -> None:
 def _bench(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_folder("--out", options.out)
-    contexts = [name.strip() for text in options.contexts for name in text.split(",")]
+    contexts = names_of_contexts(options)
     if contexts and options.what != "contexts":
         raise UserError("--contexts", f"given with --what {options.what}", "use --what contexts")
     from scaseg.bench.run import run

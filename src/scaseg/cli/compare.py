@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from scaseg.cli.options import names_of_contexts
 from scaseg.cli.parser import Parser, add_option, whole
 from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run
 from scaseg.config.keys import COMPARED
@@ -68,7 +69,7 @@ def _compare(options: argparse.Namespace) -> None:
     check_folder("--out", options.out)
     if options.context is not None:
         raise UserError("--context", "several are compared", "use --contexts")
-    contexts = [name.strip() for text in options.contexts for name in text.split(",")]
+    contexts = names_of_contexts(options)
     if options.recipe is None and contexts[-1].endswith((".yaml", ".yml")):
         options.recipe = contexts.pop()  # --contexts none sca RECIPE.yaml
     if options.folds is not None:

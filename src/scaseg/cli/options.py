@@ -56,14 +56,20 @@ def add_with_context(to: argparse._ActionsContainer) -> None:
     add_option(to, "--with-context MODULE:CLASS", about, action="append", default=[])
 
 
+def names_of_contexts(options: argparse.Namespace) -> list[str]:
+    """What --contexts gives, apart by spaces or commas: sca,psp:bins=[1,2] are two."""
+    apart = r",(?![^\[]*\])"
+    typed = getattr(options, "contexts", ())
+    return [name.strip() for text in typed for name in re.split(apart, text)]
+
+
 def let_in_contexts(options: argparse.Namespace) -> None:
     """Import the contexts of the user's own that were typed, and no others."""
     typed = [("--with-context", path) for path in getattr(options, "with_context", ())]
     named = [("--context", getattr(options, "context", None))]
     named += [("--model.context", options.config_keys.get("model.context"))]
-    for text in getattr(options, "contexts", ()):  # my.module:Class:option=value,sca
-        parts = [one.strip().split(":") for one in text.split(",")]
-        named += [("--contexts", ":".join(part[:2])) for part in parts]
+    for name in names_of_contexts(options):  # my.module:Class:option=value
+        named.append(("--contexts", ":".join(name.split(":")[:2])))
     for option, path in named:
         if path is None or not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", path):
             continue

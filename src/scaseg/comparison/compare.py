@@ -190,24 +190,31 @@ def _check_folder(folder: Path, run: RunConfig) -> None:
             raise UserError("--out", problem, "give another folder")
 
 
-def _check_splits(run: RunConfig, split: str | None, jobs: Iterable[Job]) -> dict[int | None, str]:
-    """Describe what each fold is evaluated on; what cannot be opened must not show after hours."""
+def _check_splits(
+    run: RunConfig, split: str | None, jobs: Iterable[Job]
+) -> dict[int | None, tuple[str, int]]:
+    """Describe and count what each fold is evaluated on; what cannot be opened shows now."""
     splits = {}
     for fold in dict.fromkeys(job.fold for job in jobs):
-        dataset, splits[fold] = evaluation_split(replace(run.data, fold=fold), split)
+        dataset, description = evaluation_split(replace(run.data, fold=fold), split)
+        splits[fold] = description, len(dataset)
         if isinstance(dataset, PairedDataset) and run.data.check == "all":
-            require_valid([Part(splits[fold], dataset)], training=False)
+            require_valid([Part(description, dataset)], training=False)
     return splits
 
 
-def _find_stale(results: Results, splits: Mapping[int | None, str]) -> list[Job]:
+def _find_stale(results: Results, splits: Mapping[int | None, tuple[str, int]]) -> list[Job]:
     """The jobs that were evaluated on another split, or by an earlier version, to do it again.
 
-    Numbers of two splits do not mix: UserError where the model that it takes was not kept.
+    Numbers of two splits do not mix: UserError where the model that it takes was not kept, and
+    where the data are no longer those on which it was trained.
     """
     stale = []
     for job, row in results.rows.items():
-        wanted, found = splits[job.fold], row.get("split")
+        (wanted, images), found = splits[job.fold], row.get("split")
+        if found == wanted and row.get("images") not in (None, "", images, str(images)):
+            problem = f"{job} was evaluated on {row['images']} images of {found}, now {images}"
+            raise UserError("--data", problem, "restore the data, or give another --out")
         if (job.run_folder(results.folder) / MODEL).is_dir():
             if found != wanted or "entropy" not in row:
                 stale.append(job)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scaseg.comparison.claims import CLAIMS
 from scaseg.comparison.jobs import Job
+from scaseg.errors import UserError
 from scaseg.io.lock import LOCK, waiting_lock
 from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
 from scaseg.io.table import Row, read_rows, write_rows
@@ -20,6 +21,7 @@ from scaseg.training.checkpoint_io import has_state
 from scaseg.training.run_folder import LAST, METRICS
 
 RESULTS, RESULT = "results.csv", "result.json"
+NUMBERS = ("PPA", "CAA", "mIoU", "parameters", "milliseconds")  # what every row has
 
 
 class Results:
@@ -32,7 +34,15 @@ class Results:
 
     def refresh(self) -> None:
         """Read the rows that others have written since."""
-        there = {Job.of_row(row): row for row in read_rows(self.folder / RESULTS)}
+        try:
+            rows = read_rows(self.folder / RESULTS)
+            there = {Job.of_row(row): row for row in rows}
+            for row in rows:
+                _ = [float(row[name]) for name in NUMBERS]
+        except (KeyError, ValueError) as error:  # a spreadsheet, or a hand, wrote it anew
+            detail = error.problem if isinstance(error, UserError) else str(error)
+            problem = f"not as compare wrote it ({detail})"
+            raise UserError(self.folder / RESULTS, problem, "undo the change") from error
         self.rows = {**there, **self.rows}
 
     def write(self) -> None:

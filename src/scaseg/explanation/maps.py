@@ -153,7 +153,7 @@ def explain(
     features = extract_features(model, pixels)
     if grid is not None:
         points = grid_points(features.grid.image_size, *grid)
-    found = _class_maps(features) if classes else _point_maps(features, points or ())
+    found = _class_maps(features) if points is None else _point_maps(features, points)
     segmentation: Segmentation = predict(model, pixels)
     answers = tuple(
         model.classes[segmentation.labels[int(point[1]), int(point[0])]]
@@ -233,7 +233,7 @@ def _class_maps(features: ContextFeatures) -> DependencyMaps:
         if features.context.exclude_self:
             counted[targets.to(counted.device)] -= 1
         mean = total.sum(0) / counted.clamp(min=1)
-        means.append(mean / mean.sum())
+        means.append(mean / (mean.sum() or 1))  # 0: the only neuron there is
     names = [features.model.config.classes[number] for number in classes.tolist()]
     percent = (100 * counts / len(predicted)).tolist()
     return DependencyMaps(

@@ -69,12 +69,16 @@ def as_array(model: Segmenter, image: ImageLike) -> NDArray[Any]:
 
 def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
     """(H, W, C) -> (C, H, W) on a device, a view of the array where it can be one."""
-    if not pixels.flags.writeable or any(step < 0 for step in pixels.strides):
-        pixels = pixels.copy()  # torch can hold neither
-    image = torch.from_numpy(pixels)
+    image = torch.from_numpy(_holdable(pixels))
     if device.type == "cuda" and image.numel() <= MOST_PINNED:  # else it waits for the GPU
         image = image.pin_memory()
     return image.permute(2, 0, 1).to(device, non_blocking=True)
+
+
+def _holdable(pixels: NDArray[Any]) -> NDArray[Any]:
+    """The same pixels where torch can hold them: neither read-only nor with negative strides."""
+    is_held = pixels.flags.writeable and all(step >= 0 for step in pixels.strides)
+    return pixels if is_held else pixels.copy()
 
 
 def _unfit(image: object, config: ModelConfig) -> UserError:
@@ -95,7 +99,7 @@ def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     if len(images) == 1:
         found = as_tensor(images[0], device).unsqueeze(0)
         return found if device.type == "cpu" else found.contiguous()
-    first = torch.from_numpy(np.require(images[0], requirements="W"))
+    first = torch.from_numpy(_holdable(images[0]))
     if device.type == "cuda" and first.is_pinned():  # in shared memory
         found = torch.stack([torch.from_numpy(one).to(device, non_blocking=True) for one in images])
     else:

@@ -33,6 +33,10 @@ def whole_file(
     try:
         yield temporary
         take_place(temporary, path, durable=durable, previous=previous, exclusive=exclusive)
+    except OSError as error:
+        if str(error.filename) == str(temporary):  # a name that says nothing to anybody
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

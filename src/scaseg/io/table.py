@@ -22,7 +22,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = ()) -> list[Row]:
     if not path.is_file():
         return []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # Excel writes the mark
             rows: list[Row] = list(csv.DictReader(file, strict=True))
         for row in rows:
             if None in row or None in row.values():

@@ -53,8 +53,6 @@ class SelectiveContext(Context):
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_backend(backend)
         self.backend = backend
-        # a single channel gives all neurons one order: docs/single_channel.md
-        self.neuron_selective = pair_channels > 1
         self.predictor = DependencyPredictor(
             in_channels,
             layers=layers,
@@ -65,6 +63,8 @@ class SelectiveContext(Context):
             score_std=score_std,
             score_bias=score_bias,
         )
+        # a single channel gives all neurons one order: docs/single_channel.md
+        self.neuron_selective = pair_channels > 1
 
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.predictor(x)

@@ -23,6 +23,8 @@ def error_bound(half_range: float, nodes: int) -> float:
     return min(size * rho ** (1 - nodes) for rho, size in _ellipses(half_range))
 
 
+# dynamo would trace these floats as symbols (dynamic=True) and fail on a guard of its own
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def node_count(half_range: float, tolerance: float, at_most: int = 1 << 20) -> int:
     """Return how many nodes meet the tolerance: the fewest, about R log(R^2/tol) / pi, rounded up.
 

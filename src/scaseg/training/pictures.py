@@ -15,8 +15,8 @@ from scaseg.metrics import percent
 from scaseg.plots.palette import default_palette
 from scaseg.plots.validation_sheet import Panel, validation_sheet
 from scaseg.training.distributed import all_gather
-from scaseg.training.module import Judged, SegmentationModule
 from scaseg.training.run_folder import PICTURES
+from scaseg.training.validation import Judged, Validation
 
 
 class ValidationPictures(Callback):
@@ -53,7 +53,7 @@ class ValidationPictures(Callback):
                 self._panels.append((index, Panel.of(example.name, image, labels, predicted)))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, SegmentationModule)
+        assert isinstance(pl_module, Validation)
         found = sorted(all_gather(trainer, self._panels), key=lambda pair: pair[0])
         if not found or not trainer.is_global_zero:
             return

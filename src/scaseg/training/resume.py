@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
 from scaseg.io.model_folder import RECIPE
 from scaseg.training.module import SegmentationModule, poly_factor
+from scaseg.training.run_folder import PIXELS
 
 # settings that may change when a run is resumed, perhaps on another machine; on another number of
 # devices the images of a step stay as many
@@ -58,6 +61,17 @@ def keep_batch(run: RunConfig, before: RunConfig) -> tuple[RunConfig, list[str]]
     size = images // processes
     note = f"{images} images a step, as before: {size} on each of {processes}"
     return replace(run, training=replace(run.training, batch_size=size)), [note]
+
+
+def require_same_images(folder: Path, count: int) -> None:
+    """Refuse another number of training images: order, weights and schedule are of the first."""
+    before = count
+    with suppress(OSError, ValueError, KeyError, TypeError):  # an earlier version's, or torn
+        before = json.loads((folder / PIXELS).read_text(encoding="utf-8"))["images"]
+    if before != count:
+        problem = f"{count} training images, and {before} when the run began"
+        remedy = f"restore them, or begin another run: --start-from {folder}"
+        raise UserError("--data", problem, remedy)
 
 
 def schedule_note(module: SegmentationModule, before: int, done: int) -> str:

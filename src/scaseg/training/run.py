@@ -52,7 +52,7 @@ from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule
 from scaseg.training.pictures import ValidationPictures
 from scaseg.training.result import COLUMNS, Result, finish, finished_result, is_finished
-from scaseg.training.resume import changes, keep_batch, schedule_note
+from scaseg.training.resume import changes, keep_batch, require_same_images, schedule_note
 from scaseg.training.run_folder import (
     DATA_PAGE,
     LAST,
@@ -245,6 +245,8 @@ def _train(
     before_run = resume if is_rank_zero() else folder
     model_before = None if start is None else start.config
     data = open_data(run, before_run, given=given, start=model_before, quiet=quiet, notify=log)
+    if checkpoint is not None and resume is not None:
+        require_same_images(resume, len(data.train))
     processes = run.machine.devices * run.machine.nodes
     if len(data.train) < processes:  # some would train on what others do, and count it twice
         problem = f"{processes} processes for {len(data.train)} training images"
@@ -295,7 +297,7 @@ def _train(
     if folder is not None and is_rank_zero():
         if resume is None:
             facts: dict[str, Any] = {"classes": data.classes, "pixels": data.pixels}
-            facts["weights"] = weights
+            facts |= {"weights": weights, "images": len(data.train)}
             if data.bands is not None:
                 facts["bands"] = asdict(data.bands)
             create_run_folder(folder, run, facts, overwrite=overwrite)

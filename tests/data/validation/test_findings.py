@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
-from scaseg.data.validation.check import check_data, count_pixels
+from scaseg.data.validation.check import check_data, count_pixels, quick_check
 from scaseg.data.validation.findings import check_pairs, in_parallel
 from scaseg.errors import UserError
 from scaseg.losses import paper_class_weights
@@ -48,6 +48,33 @@ def test_a_bad_file_does_not_hide_the_others(tmp_path):
     report = check_data(FolderDataset, tmp_path, classes=["x", "y"])
     assert report.pixels == (2, 3)  # b, and what fits of d
     assert {"labels/a.png", "labels/c.png", "labels/d.png"} <= {one.place for one in report.errors}
+
+
+RED, GREEN, BLUE = (200, 0, 0), (0, 200, 0), (0, 0, 200)
+
+
+@pytest.mark.parametrize(
+    ("palettes", "is_wrong"),
+    [
+        ([(RED, GREEN), (GREEN, RED)], True),  # as Pillow's quantize() numbers them
+        ([(RED, GREEN), (RED, GREEN)], False),
+        ([(RED, GREEN), (BLUE, (9, 9, 9))], False),  # another tool's colours, the same indices
+        ([(RED, GREEN, RED), (RED, GREEN, RED)], False),  # of few colours each has several classes
+        ([(RED, RED), (RED, GREEN)], False),
+    ],
+)
+def test_palettes_that_number_colors_otherwise(tmp_path, palettes, is_wrong):
+    for name, palette in zip("ab", palettes, strict=True):
+        write(tmp_path, name, np.tile([0, 1 if name == "a" else len(palette) - 1], (8, 4)))
+        path = tmp_path / "labels" / f"{name}.png"
+        picture = Image.open(path).convert("L")
+        picture.putpalette([level for color in palette for level in color])
+        picture.save(path)
+    found = [one for one in check_data(FolderDataset, tmp_path).warnings if "colours" in str(one)]
+    assert bool(found) == is_wrong
+    notes = []
+    quick_check(FolderDataset(tmp_path), notify=notes.append)
+    assert any("(0, 200, 0) is 0 here, 1 in a.png" in note for note in notes) == is_wrong
 
 
 @pytest.mark.parametrize(

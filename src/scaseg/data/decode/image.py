@@ -113,6 +113,15 @@ def read_mask(data: bytes, *, max_pixels: int) -> NDArray[np.bool_]:
         return set_.any(axis=2) if set_.ndim == 3 else set_
 
 
+def png_palette(path: Path, *, max_pixels: int | None = None) -> list[tuple[int, ...]]:
+    """Return the colours of a palette PNG, without decoding its pixels; of other files none."""
+    with open_image(path, max_pixels, header=True) as (image, *_):
+        if image.format != "PNG" or image.mode != "P" or image.palette is None:
+            return []
+        levels = bytes(image.palette.palette)
+        return [tuple(levels[at : at + 3]) for at in range(0, len(levels), 3)]
+
+
 def image_mode(path: str | Path, *, max_pixels: int | None = None) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
     with open_image(path, max_pixels, header=True) as (image, *_):

@@ -31,7 +31,7 @@ from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 4  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 5  # raise it when the check learns something: what older ones found valid may not be
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]
@@ -112,6 +112,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         (findings.Finding(shown(root), note, "", severity="warning") for note in everything.notes),
         *(check.findings for check in checks),
         value_findings(everything, checks),
+        findings.palette_findings(everything, checks),
         findings.duplicate_findings(root, splits, checks),
         findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
@@ -167,6 +168,7 @@ def quick_check(
 
     checks = findings.in_parallel(read, spaced(HEADERS))
     values = list(value_findings(dataset, checks, training=training, sampled=True))
+    values += findings.palette_findings(dataset, checks)
     _raise_first(checks, values)
     for note in _notes(values):
         notify(note)
@@ -239,6 +241,7 @@ def require_valid(
     )
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
     values = list(value_findings(data, checks, training=training))
+    values += findings.palette_findings(data, checks)
     overlap = list(findings.overlap_findings(splits, checks))
     more = [*values, *findings.duplicate_findings(data.root, splits, checks)]
     if training:

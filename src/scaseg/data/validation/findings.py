@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, png_palette
 from scaseg.data.folders.pairs import FilePair
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, one_line
@@ -116,6 +116,7 @@ class SampleCheck:
     is_scaled: bool = False  # the label map has another size, but the photograph's shape
     digest: bytes | None = None  # of the photograph's pixels
     statistics: LabelStatistics | None = None
+    palette: Sequence[tuple[int, ...]] = ()  # of the label map, where its indices are the classes
     findings: list[Finding] = field(default_factory=list)
 
     def read_image(self, dataset: PairedDataset) -> None:
@@ -143,6 +144,8 @@ class SampleCheck:
         with self._reading(path):
             values = dataset.read_values(path)
             self.statistics = LabelStatistics.of(values, lambda one: dataset.to_classes(one, path))
+            if type(dataset).read_values is PairedDataset.read_values and path.is_file():
+                self.palette = png_palette(path, max_pixels=dataset.max_pixels)
             if not self.statistics.pixels:
                 remedy = "label it, or leave it out"
                 self.findings.append(warning(shown(path), "is all unlabelled", remedy))
@@ -251,6 +254,30 @@ def in_parallel(
     finally:
         pool.shutdown(cancel_futures=True)  # Ctrl-C waits for files being read, not for all
     return results
+
+
+def palette_findings(dataset: PairedDataset, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
+    """Find label maps that number their colours each in its own way: their indices mean nothing.
+
+    Pillow's `convert("P", palette=ADAPTIVE)` and `quantize` write such files from colours. One
+    finding stands for all.
+    """
+    known: dict[tuple[int, ...], tuple[int, Path]] = {}
+    for check in checks:
+        if check.labels is None or check.statistics is None:
+            continue
+        palette = dict(enumerate(check.palette))
+        for value in sorted(check.statistics.values & palette.keys() - {dataset.ignore_index}):
+            color = palette[value]
+            before, where = known.setdefault(color, (value, check.labels))
+            # a palette may have a colour twice: then it has it at the other index too
+            if palette.get(before) != color:
+                problem = f"numbers its colours otherwise: {color} is {value} here"
+                remedy = "an index must be one class; where the colours are, convert them: "
+                remedy += f"`scaseg data prepare colors {shlex.quote(shown(dataset.root))} DST`"
+                there = f"{before} in {shown(where.name)}"
+                yield warning(shown(check.labels), f"{problem}, {there}", remedy)
+                return
 
 
 def duplicate_findings(
