@@ -54,7 +54,7 @@ def test_it_is_the_only_one_and_whole():
 
 def test_it_is_what_was_promised(config):
     assert class_names(FOLDER) == tuple(config["id2label"].values()) == CLASSES
-    assert (config["backbone"], config["context"]) == ("mobilenet_v2", "sca")
+    assert (config["backbone"], config["context"]) == ("mobilenet_v2", "dot")
     assert (FOLDER / "model.safetensors").stat().st_size <= MOST_BYTES
 
 

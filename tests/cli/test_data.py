@@ -168,7 +168,7 @@ def test_real_data(capsys):
     [
         ("own_folder", (1, 1, 16), "the paper's, clamped to 1 to 16, as in the recipe own_folder"),
         ("sift_flow", (1, 1, 32), "the paper's, as in the recipe sift_flow"),
-        ("outdoor", (1, 1, 1), "all the same, as in the recipe outdoor"),
+        ("outdoor_backbone", (1, 1, 1), "all the same, as in the recipe outdoor_backbone"),
     ],
 )
 def test_the_weights_shown_are_those_of_training(tmp_path, capsys, recipe, weights, said):

@@ -1,11 +1,12 @@
 """scaseg compare with real trainings: comparisons that go on, settings that do not mix."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from scaseg.cli import main
-from scaseg.comparison.jobs import parse_variant
+from scaseg.comparison.jobs import Job, parse_variant
 from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
 from scaseg.io.table import read_rows, write_rows
 from tests.scenes import SMALL, write_scenes
@@ -22,6 +23,14 @@ def test_variants_have_options_of_their_own():
     for text in ("gat", "sca:pair_channels"):
         with pytest.raises(ValueError, match="--contexts: "):
             parse_variant(text)
+
+
+def test_each_variant_has_a_folder_of_its_own():
+    """A job that finds another's finished run would take its model for its own."""
+    usual = Job("sca:pair_channels=4", 0).run_folder("out")
+    assert usual == Path("out/runs/sca_pair_channels_4-seed0")
+    variants = ("m:A:bins=[1,2]", "m:A:bins=[[1],2]", "m:A:bins={1: 2}", "gr\u00fc:A", "gr\u00f6:A")
+    assert len({Job(one, 0).run_folder("out") for one in variants}) == 5
 
 
 def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):

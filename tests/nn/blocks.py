@@ -16,6 +16,7 @@ BLOCKS = {
     "sca, no layers": {"layers": 0},
     "sca, W_c = W_d": {"share_features": True},
     "dot": {"key_channels": 4},
+    "dot, sharpness": {"key_channels": 4, "sharpness": 1.0},
     "heads": {"heads": 2},
     "balanced": {"pair_channels": 5, "key_channels": 16},
     "gated": {"pair_channels": 5, "key_channels": 16, "score_dropout": 0.0},

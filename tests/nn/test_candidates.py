@@ -1,5 +1,7 @@
 """What defines each of the contexts that were tried against the average."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -122,6 +124,20 @@ def test_identities_are_dropped_in_training_only():
     assert torch.equal(block.eval()(x), whole)
     with pytest.raises(UserError, match=r"identity_dropout: 2; give a number from 0 to 1"):
         make("dot", identity_dropout=2)
+
+
+def test_sharpness_bounds_how_much_one_source_counts_more_than_another():
+    block, x = make("dot", sharpness=0.7).double(), 50 * random_map(8, 9)
+    rows = block.coefficients(x)
+    cosine = torch.cosine_similarity(
+        block.query(x).flatten(2).mT.unsqueeze(2), block.key(x).flatten(2).mT.unsqueeze(1), dim=-1
+    )
+    torch.testing.assert_close(rows, (0.7 * cosine).softmax(-1))
+    assert (rows.amax(-1) / rows.amin(-1)).max() <= math.exp(2 * 0.7)
+    even = make("dot", sharpness=0).double().coefficients(x)
+    torch.testing.assert_close(even, torch.full_like(even, 1 / 72))
+    with pytest.raises(UserError, match=r"sharpness: -1; give a number >= 0"):
+        make("dot", sharpness=-1)
 
 
 def test_only_position_knows_where_a_neuron_lies():

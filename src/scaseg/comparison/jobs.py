@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ class Job(NamedTuple):
         """The run folder of the job within the folder of the comparison."""
         fold = "" if self.fold is None else f"-fold{self.fold}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "_", self.variant)
+        if re.search(r"[^A-Za-z0-9_.:=-]", self.variant):  # [1,2] and [[1],2] are not one folder
+            name += f"-{hashlib.sha256(self.variant.encode()).hexdigest()[:6]}"
         return Path(folder) / "runs" / f"{name}-seed{self.seed}{fold}"
 
     def configure(self, run: RunConfig) -> RunConfig:

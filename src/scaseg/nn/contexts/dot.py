@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from scaseg.nn.context import Context, MapFactors, Mask, Source
@@ -18,6 +19,10 @@ class DotContext(Context):
     identity_dropout: in training, that part of the neurons has no W_d x_i, the others 1 / (1 - it)
     of theirs. What a neuron is must then come from its sources too: maps turn to those that tell,
     and decisions depend on them. Without it a network whose features say all may ignore its maps.
+
+    sharpness: weights are exp(sharpness cos(q_i, k_j)) instead, so one source counts at most
+    exp(2 sharpness) times another: maps stay spread over the image. Those that shrink to a
+    neuron's own class cost little where they are cut, for what is left of them says the same.
     """
 
     exclude_self = False  # so that PyTorch's fused attention applies
@@ -32,18 +37,26 @@ class DotContext(Context):
         *,
         key_channels: int = 64,
         identity_dropout: float = 0.0,
+        sharpness: float | None = None,
         share_features: bool = False,
     ) -> None:
         super().__init__(in_channels, out_channels, share_features=share_features)
         check_number("identity_dropout", identity_dropout, 0, 1)
         self.identity_dropout = identity_dropout
+        if sharpness is not None:
+            check_number("sharpness", sharpness, 0)
+        self.sharpness = sharpness
         self.query, self.key = query_and_key(in_channels, key_channels)
 
     def _query_and_key(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
         """(B, C, H, W), (B, C, H', W') -> (B, n, d), (B, source, d)."""
         query = self.query(x).flatten(2).transpose(1, 2)
         key = self.key(x if source is None else source).flatten(2).transpose(1, 2)
-        return query, key
+        if self.sharpness is None:
+            return query, key
+        # half of the factor each, and sqrt(d), by which products are divided
+        length = (self.sharpness * query.shape[-1] ** 0.5) ** 0.5
+        return length * F.normalize(query, dim=-1), length * F.normalize(key, dim=-1)
 
     def target_context(self, x: Tensor, source: Source, source_mask: Mask) -> Tensor:
         values = self.values(x if source is None else source)
