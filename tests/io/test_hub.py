@@ -51,7 +51,7 @@ def test_a_model_in_the_cache_is_loaded_without_asking(cache):
 
 def test_a_folder_comes_before_a_repository(cache, tmp_path):
     shutil.copytree(OUTDOOR, tmp_path / "someone" / "outdoor")
-    assert scaseg.load_model("someone/outdoor").config.context == "sca"
+    assert scaseg.load_model("someone/outdoor").config.context == "dot"
 
 
 def test_what_is_not_in_the_cache_is_downloaded(cache, monkeypatch):
