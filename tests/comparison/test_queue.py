@@ -282,6 +282,21 @@ def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu):
     assert not any(is_alive(pid) for _, _, pid, _ in read_diary(compare.diary))
 
 
+def test_a_job_that_does_not_stop_ends_with_its_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("FAKE_JOB", json.dumps({"seconds": 60, "saving": 60}))
+    workers = process.Workers()
+    facts = {"variant": "none", "seed": 0, "fold": None}
+    data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
+    task = json.dumps({**data, "place": str(tmp_path / "runs" / "out" / "none")})
+    turn = workers.start("tests.comparison.fake_job", task, tmp_path / "none.log", 1)
+    turn.terminate()
+    process.end(turn)
+    assert turn.returncode in (-signal.SIGKILL, -signal.SIGTERM)  # the latter as it was starting
+    assert not is_alive(turn._process.pid)
+    workers.close()
+
+
 def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("FAKE_JOB", "{}")

@@ -116,7 +116,8 @@ class Turn:
     def communicate(self) -> None:
         if not self._is_free:  # else another job may have it
             _close(self._process)
-            self.poll()
+            if self.returncode is None:  # it was killed
+                self.returncode = self._process.returncode
 
 
 def end(process: Process) -> None:
