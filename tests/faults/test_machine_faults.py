@@ -218,11 +218,17 @@ def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
 
 
 def test_a_signal_to_the_whole_group(scenes, tmp_path):
-    """As `timeout`, terminals and supervisors send it: loaders' processes must not die of it."""
+    """As `timeout`, terminals and supervisors send it: loaders' processes must not die of it.
+
+    This process was started by a fork server, so Python would start its loaders' by one too; that
+    would die of the signal, and they, without a parent, soon after.
+    """
     out = tmp_path / "run"
     more = ("--epochs", "500", "--workers", "2")
     process = Forked(tmp_path, *training(scenes, out, *more, minutes="null"))
     wait_for(out / "checkpoints" / "last.safetensors", process)
+    workers = [pid for pid in descendants(process.pid) if name(pid) == "pt_data_worker"]
+    assert [parent(pid) for pid in workers] == [process.pid] * 4  # to train, and to validate
     os.killpg(process.pid, signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143, said
@@ -291,6 +297,14 @@ def descendants(pid):
         for child in path.read_text().split():
             found += [int(child), *descendants(int(child))]
     return found
+
+
+def name(pid):
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_training(pid):

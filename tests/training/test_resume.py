@@ -6,17 +6,20 @@ import os
 import random
 import signal
 from functools import partial
+from multiprocessing import active_children
 
 import numpy as np
 import pytest
 import torch
 
 from scaseg.data.loading import TrainingDataset
+from scaseg.errors import WorkError
 from scaseg.training.callbacks import LastCheckpoint, MetricsTable
 from scaseg.training.checkpoint_io import PREVIOUS, has_state, read_state
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
+from scaseg.training.signals import TerminatedError
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -106,6 +109,22 @@ def test_several_cuts_within_epochs(scenes, whole, tmp_path, monkeypatch, worker
     assert same_weights(parts.model, unbroken.model)
     assert rows(tmp_path / "run") == rows(folder)
     assert parts.best_epoch == unbroken.best_epoch
+
+
+@pytest.mark.parametrize("end", [CutError, TerminatedError, KeyboardInterrupt])
+def test_no_loader_outlives_a_run_that_ends_while_it_validates(scenes, tmp_path, monkeypatch, end):
+    """They ignore signals: Python's own end of such processes would wait for ever."""
+
+    def validation_step(self, batch, batch_idx):
+        raise end
+
+    monkeypatch.setattr(SegmentationModule, "validation_step", validation_step)
+    with pytest.raises(WorkError if end is CutError else end):
+        train(settings(scenes, machine__workers=1), tmp_path / "run", quiet=True)
+    left = active_children()
+    for process in left:
+        process.kill()
+    assert not left
 
 
 def test_gradients_that_add_up_are_never_cut_in_two(scenes, whole, tmp_path, monkeypatch):

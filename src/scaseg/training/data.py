@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -295,8 +296,12 @@ def _loader_options(machine: MachineConfig) -> dict[str, Any]:
     workers = machine.workers
     if workers is None:
         workers = min(8, max(0, usable_cores() // machine.devices - 1))
+    # a fork server (Python's own choice from 3.14 on) would die of a signal to the whole group,
+    # and its workers with it; without one, each worker ignores such signals by itself
+    forked = workers > 0 and sys.platform == "linux"
     return {
         "num_workers": workers,
+        "multiprocessing_context": "fork" if forked else None,
         "worker_init_fn": ignore_signals,
         "persistent_workers": workers > 0,
         "pin_memory": torch.cuda.is_available() and machine.device in ("auto", "cuda"),

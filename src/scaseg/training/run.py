@@ -355,7 +355,12 @@ def _train(
         one_size = run.augment.crop is not None or run.augment.fit is not None
         search = one_size and not model.backbone.launch_bound
         with work_errors(trainer), cudnn_search(search):
-            trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
+            try:
+                trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
+            finally:
+                # left undone when validation is interrupted; loaders' processes ignore signals, so
+                # Python would wait for them at its end, for ever
+                trainer.fit_loop.teardown()
         if ema is not None:
             ema.copy_to(module)
         model = gathered(model)
