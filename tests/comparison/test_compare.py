@@ -3,7 +3,9 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from scaseg.cli import main
 from scaseg.comparison.jobs import Job, parse_variant
@@ -79,3 +81,24 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
         main([*common, "--epochs", "2", "--contexts", "none"])
     assert stop.value.code == 2
     assert "holds a comparison with other settings" in capsys.readouterr().err
+
+
+def test_rows_of_other_label_maps_are_not_mixed_in(tmp_path, capsys):
+    """Labels corrected in place: what is finished would stand beside what is not."""
+    scenes, out = write_scenes(tmp_path / "scenes", 12, size=(40, 48)), tmp_path / "out"
+    common = ["compare", "--data", str(scenes), "--out", str(out), *LIGHT, "--epochs", "1"]
+    common += ["--contexts", "none", "--seeds", "1", "--quiet"]
+    main(common)
+    for name, said in [
+        ("scene11", "label maps have changed since none, seed 0 was trained"),
+        ("scene03", "label maps of the split test have changed since none, seed 0 was evaluated"),
+    ]:
+        path = scenes / "labels" / f"{name}.png"
+        before, labels = path.read_bytes(), np.array(Image.open(path))
+        labels[5, 5] = (labels[5, 5] + 1) % 3
+        Image.fromarray(labels).save(path)
+        with pytest.raises(SystemExit):
+            main(common)
+        assert said in capsys.readouterr().err
+        path.write_bytes(before)
+    main(common)

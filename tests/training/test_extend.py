@@ -1,7 +1,9 @@
 """A run is resumed with another number of epochs: the schedule goes on as one of that length."""
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from scaseg.config.recipe import load_recipe
 from scaseg.training.module import poly_factor
@@ -117,3 +119,15 @@ def test_a_run_goes_on_with_as_many_images_as_it_began_with(tmp_path):
         extend(out, 2)
     (scenes / "train.txt").write_text(listed)
     assert len(extend(out, 2)[0].rows) == 2
+
+
+def test_a_run_says_that_labels_have_changed_since_it_began(tmp_path):
+    scenes, out = write_scenes(tmp_path / "scenes", 8, size=(32, 40)), tmp_path / "run"
+    train(settings(scenes, training__epochs=1), out, quiet=True)
+    assert not [line for line in extend(out, 2)[1] if "label maps" in line]
+    path = scenes / "labels" / "scene07.png"
+    labels = np.array(Image.open(path))
+    labels[5, 5] = (labels[5, 5] + 1) % 3
+    Image.fromarray(labels).save(path)
+    (said,) = [line for line in extend(out, 3)[1] if "label maps" in line]
+    assert said.startswith("note: label maps have changed since the run began")

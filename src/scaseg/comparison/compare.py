@@ -17,6 +17,7 @@ from typing import Any
 
 from scaseg.comparison.claims import CLAIMS, Claims
 from scaseg.comparison.jobs import Job, make_jobs, parse_variant
+from scaseg.comparison.judged import Judged, judged
 from scaseg.comparison.process import Workers
 from scaseg.comparison.queue import Queue
 from scaseg.comparison.ray_jobs import place_on
@@ -28,9 +29,7 @@ from scaseg.config.effect import require_effect
 from scaseg.config.keys import COMPARED, require_read
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
-from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.splits import evaluation_split, require_held_out
-from scaseg.data.validation.check import Part, require_valid
+from scaseg.data.splits import require_held_out
 from scaseg.errors import UserError
 from scaseg.io.atomic import LEFTOVER
 from scaseg.io.lock import LOCK, folder_lock
@@ -122,10 +121,10 @@ def compare(
         stack.enter_context(folder_lock(folder, shared=shared))
         _check_folder(folder, run)
         results = Results(folder, shared=shared)
-        splits = _check_splits(run, split, [*wanted, *results.rows])
+        folds = _judge(run, split, [*wanted, *results.rows])
         for job in wanted:
             results.adopt(job)  # a queue was killed before it could
-        stale = _find_stale(results, splits)
+        stale = _find_stale(results, folds)
         waiting = [job for job in wanted if job not in results.rows]
         _try_out(run, waiting, results, engine == "local")
         deadline = None if time_limit is None else started + time_limit
@@ -190,20 +189,13 @@ def _check_folder(folder: Path, run: RunConfig) -> None:
             raise UserError("--out", problem, "give another folder")
 
 
-def _check_splits(
-    run: RunConfig, split: str | None, jobs: Iterable[Job]
-) -> dict[int | None, tuple[str, int]]:
-    """Describe and count what each fold is evaluated on; what cannot be opened shows now."""
-    splits = {}
-    for fold in dict.fromkeys(job.fold for job in jobs):
-        dataset, description = evaluation_split(replace(run.data, fold=fold), split)
-        splits[fold] = description, len(dataset)
-        if isinstance(dataset, PairedDataset) and run.data.check == "all":
-            require_valid([Part(description, dataset)], training=False)
-    return splits
+def _judge(run: RunConfig, split: str | None, jobs: Iterable[Job]) -> dict[int | None, Judged]:
+    """What each fold is evaluated on; what cannot be opened shows now."""
+    folds = dict.fromkeys(job.fold for job in jobs)
+    return {fold: judged(replace(run, data=replace(run.data, fold=fold)), split) for fold in folds}
 
 
-def _find_stale(results: Results, splits: Mapping[int | None, tuple[str, int]]) -> list[Job]:
+def _find_stale(results: Results, folds: Mapping[int | None, Judged]) -> list[Job]:
     """The jobs that were evaluated on another split, or by an earlier version, to do it again.
 
     Numbers of two splits do not mix: UserError where the model that it takes was not kept, and
@@ -211,10 +203,10 @@ def _find_stale(results: Results, splits: Mapping[int | None, tuple[str, int]]) 
     """
     stale = []
     for job, row in results.rows.items():
-        (wanted, images), found = splits[job.fold], row.get("split")
-        if found == wanted and row.get("images") not in (None, "", images, str(images)):
-            problem = f"{job} was evaluated on {row['images']} images of {found}, now {images}"
+        now, found = folds[job.fold], row.get("split")
+        if problem := now.problem(job, row):
             raise UserError("--data", problem, "restore the data, or give another --out")
+        wanted = now.split
         if (job.run_folder(results.folder) / MODEL).is_dir():
             if found != wanted or "entropy" not in row:
                 stale.append(job)

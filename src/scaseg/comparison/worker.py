@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from scaseg.comparison.judged import judged
 from scaseg.comparison.results import RESULT, epochs_done, is_resumable
 from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
 from scaseg.config.reading import read
@@ -82,11 +83,11 @@ def run_job(run: RunConfig, place: Path, split: str | None, started: float) -> R
 
 def evaluate_model(model: Segmenter, run: RunConfig, split: str | None) -> Row:
     """Scores of a model on a split, and how selective its maps are there."""
-    dataset, description = evaluation_split(run.data, split)
+    dataset, _ = evaluation_split(run.data, split)
     model.to(choose_accelerator(run.machine))  # the maps are measured where the model is
     machine = replace(run.machine, devices=1, nodes=1)
     result = evaluate(model, dataset, machine=machine, check=run.data.check, quiet=True)
-    scores = {**result.scores.summary(), "images": result.images, "split": description}
+    scores = {**result.scores.summary(), **judged(run, split)._asdict()}
     return scores | measure_maps(model, dataset)
 
 

@@ -69,6 +69,7 @@ class TrainingData:
     classes: tuple[str, ...]
     pixels: tuple[int, ...] | None  # of each class in train; None where nothing needs them
     bands: BandStatistics | None = None  # None: photographs
+    counted: Pixels | None = None  # of each class in train (and val); None: not all were read
 
 
 def open_data(
@@ -137,7 +138,7 @@ def open_data(
         if lost := [name for name, own, held in pairs if held and not own]:
             notify(f"note: in no training image, though in validation: {some_of(lost)}")
     bands = None if train.bands is None else _band_statistics(config, train, folder, quiet)
-    return TrainingData(train, val, validation, classes, pixels, bands)
+    return TrainingData(train, val, validation, classes, pixels, bands, counted)
 
 
 def _band_statistics(

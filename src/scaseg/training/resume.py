@@ -13,6 +13,7 @@ from scaseg.config.recipe import load_recipe
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
 from scaseg.io.model_folder import RECIPE
+from scaseg.training.data import TrainingData
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run_folder import PIXELS
 
@@ -63,15 +64,22 @@ def keep_batch(run: RunConfig, before: RunConfig) -> tuple[RunConfig, list[str]]
     return replace(run, training=replace(run.training, batch_size=size)), [note]
 
 
-def require_same_images(folder: Path, count: int) -> None:
-    """Refuse another number of training images: order, weights and schedule are of the first."""
-    before = count
+def require_same_images(folder: Path, data: TrainingData) -> list[str]:
+    """Refuse another number of training images: order, weights and schedule are of the first.
+
+    Return a note where label maps have changed since.
+    """
+    count, counted = before, labels = len(data.train), data.counted
     with suppress(OSError, ValueError, KeyError, TypeError):  # an earlier version's, or torn
-        before = json.loads((folder / PIXELS).read_text(encoding="utf-8"))["images"]
+        recorded = json.loads((folder / PIXELS).read_text(encoding="utf-8"))
+        before, labels = recorded["images"], recorded.get("counted")
     if before != count:
         problem = f"{count} training images, and {before} when the run began"
         remedy = f"restore them, or begin another run: --start-from {folder}"
         raise UserError("--data", problem, remedy)
+    if None in (counted, labels) or json.dumps(counted) == json.dumps(labels):
+        return []
+    return ["note: label maps have changed since the run began; it goes on with those of now"]
 
 
 def schedule_note(module: SegmentationModule, before: int, done: int) -> str:

@@ -246,7 +246,7 @@ def _train(
     model_before = None if start is None else start.config
     data = open_data(run, before_run, given=given, start=model_before, quiet=quiet, notify=log)
     if checkpoint is not None and resume is not None:
-        require_same_images(resume, len(data.train))
+        notes = [*notes, *require_same_images(resume, data)]
     processes = run.machine.devices * run.machine.nodes
     if len(data.train) < processes:  # some would train on what others do, and count it twice
         problem = f"{processes} processes for {len(data.train)} training images"
@@ -297,7 +297,7 @@ def _train(
     if folder is not None and is_rank_zero():
         if resume is None:
             facts: dict[str, Any] = {"classes": data.classes, "pixels": data.pixels}
-            facts |= {"weights": weights, "images": len(data.train)}
+            facts |= {"weights": weights, "images": len(data.train), "counted": data.counted}
             if data.bands is not None:
                 facts["bands"] = asdict(data.bands)
             create_run_folder(folder, run, facts, overwrite=overwrite)

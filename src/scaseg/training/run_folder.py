@@ -73,8 +73,9 @@ def create_run_folder(
 ) -> None:
     """Create the folder of a new run, with its recipe; an old run is removed from it.
 
-    facts: the classes, their pixels (None where nothing needed them) and weights; bands: their mean
-    and std.
+    facts: the classes, their pixels (None where nothing needed them) and weights; the number of
+    training images, and the pixels counted in all splits (None: not all were read); bands: their
+    mean and std.
     """
     if run.data.cache == "disk" and run.data.cache_dir is not None:
         _make_folder("data.cache_dir", Path(run.data.cache_dir))
@@ -84,8 +85,7 @@ def create_run_folder(
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     _make_folder("--out", (folder / LAST).parent)
     save_recipe(run, folder / RECIPE)
-    if facts["pixels"] is not None or "bands" in facts:
-        write_json(folder / PIXELS, facts)
+    write_json(folder / PIXELS, facts)
 
 
 def _make_folder(option: str, folder: Path) -> None:
