@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from scaseg.ops.checks import check_values
+from scaseg.ops.autograd import product_like
 from scaseg.ops.dense import reciprocal
 from scaseg.ops.precision import without_autocast
 from scaseg.ops.scores import Scores, strongest, wide_dtype, working_dtype
@@ -59,7 +60,8 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     if scores.own is None:
         inverse = reciprocal(target * count + score_sum, magnitude)
         mix = torch.stack([target * inverse, inverse], -1).to(values.dtype)  # (B, target, 2)
-        return mix @ (torch.stack([present, source.to(values.dtype)], 1) @ values)
+        moments = torch.stack([present, source.to(values.dtype)], 1) @ values
+        return product_like(values, mix, moments)
 
     # Leave the own term out of each moment by itself: their sum may nearly vanish. A moment
     # without its own term loses digits only where that term is the largest: that row directly.
@@ -75,7 +77,7 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     mix = torch.stack([target * inverse, inverse], -1).to(values.dtype)  # (B, target, 2)
     moments = torch.stack([present, source.to(values.dtype)], 1) @ values  # (B, 2, M)
     own = ((target + source) * present * inverse).to(values.dtype).unsqueeze(-1)
-    context = torch.addcmul(mix @ moments, own, values, value=-1)
+    context = torch.addcmul(product_like(values, mix, moments), own, values, value=-1)
     row = (direct * inverse.gather(1, top)).to(values.dtype).unsqueeze(1) @ values
     return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
 
