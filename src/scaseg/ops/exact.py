@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from scaseg.ops.checks import check_values
 from scaseg.ops.autograd import product_like
+from scaseg.ops.checks import check_values
 from scaseg.ops.dense import reciprocal
 from scaseg.ops.precision import without_autocast
 from scaseg.ops.scores import Scores, strongest, wide_dtype, working_dtype
