@@ -68,6 +68,7 @@ class Settings:
     dropout: float = 0.1
     epochs: int = 3
     lr: float = 5e-3
+    score_lr_factor: float = 1.0  # what coefficients follow from has this times lr
     precision: str = "bf16"
 
 
@@ -223,8 +224,13 @@ def scores_of(model: Segmenter, found: Tensor) -> Tensor:
 def train(model: Segmenter, split: Split, seed: int, settings: Settings) -> None:
     """Train all but the frozen part."""
     model.train()
-    learned = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(learned, lr=settings.lr, weight_decay=DECAY)
+    selecting = model.context.score_parameters()
+    theirs = {id(weight) for weight in selecting}
+    rest = [one for one in model.parameters() if one.requires_grad and id(one) not in theirs]
+    slower = settings.score_lr_factor * settings.lr
+    groups = [{"params": rest}, {"params": selecting, "lr": slower}]
+    optimizer = torch.optim.AdamW(groups, lr=settings.lr, weight_decay=DECAY)
+    rates = [group["lr"] for group in optimizer.param_groups]
     random = np.random.default_rng(seed)
     steps = settings.epochs * len(list(batches(split.is_upright, np.random.default_rng(0))))
     step = 0
@@ -232,8 +238,8 @@ def train(model: Segmenter, split: Split, seed: int, settings: Settings) -> None
         losses = []
         for chosen in batches(split.is_upright, random):
             rate = poly_factor(step, steps, power=POWER, warmup=WARMUP)
-            for group in optimizer.param_groups:
-                group["lr"] = settings.lr * rate
+            for group, base in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = base * rate
             flips = random.random(len(chosen)) < 0.5
             labels = np.stack([split.labels[index] for index in chosen])
             labels[flips] = labels[flips, :, ::-1]
@@ -318,7 +324,7 @@ def main() -> None:
     parser.add_argument("--judge", nargs="+", choices=SPLITS[1:], default=SPLITS[1:])
     parser.add_argument("--threads", type=int, default=1)
     for name, value in vars(Settings()).items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     settings = Settings(**{name: getattr(options, name) for name in vars(Settings())})

@@ -47,6 +47,7 @@ from scaseg.training.evaluation import evaluate
         ),
         ({"training.optimizer": "AdamW", "training.momentum": 0.5}, "training.momentum"),
         ({"model.context": "none", "model.context_options.hidden": 8}, "model.context_options.hid"),
+        ({"model.context": "average", "training.score_lr_factor": 0.1}, "training.score_lr_factor"),
     ],
 )
 def test_a_setting_without_effect(settings, key):

@@ -42,6 +42,26 @@ def test_a_new_context_is_one_method_and_one_line(monkeypatch, tmp_path):
         StreamedContext(model.context)
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+def test_score_parameters_are_those_that_coefficients_follow_from(name):
+    block = make(name).double()
+    x = torch.randn(2, 6, 4, 5, dtype=torch.float64)
+    found = {id(one) for one in block.score_parameters()}
+    if not block.has_maps:
+        assert not found
+        return
+    rows = block.shares(x, torch.arange(20))
+    # the classifier of `object` is trained by a loss of its own
+    learned = [one for part, one in block.named_parameters() if not part.startswith("classifier.")]
+    if rows.requires_grad:
+        random = torch.rand_like(rows)
+        grads = torch.autograd.grad((rows * random).sum(), learned, allow_unused=True)
+        learned = [one for one, grad in zip(learned, grads, strict=True) if grad is not None]
+    else:
+        learned = []
+    assert found == {id(one) for one in learned}
+
+
 def test_average_is_the_mean_of_the_others():
     block = make("average").double()
     x = torch.randn(2, 6, 4, 5, dtype=torch.float64)

@@ -248,3 +248,19 @@ def test_an_auxiliary_classifier_has_a_loss_of_its_own():
     torch.testing.assert_close(found, sum(parts) / (labels != 255).sum())
     found.backward()
     assert (model.context.classifier.bias.grad != 0).all()
+
+
+@pytest.mark.parametrize("layer_decay", [None, 0.5])
+def test_what_coefficients_follow_from_can_learn_at_a_rate_of_its_own(layer_decay):
+    model = create_model("tiny", "sca", "light", classes=["a", "b"], hidden=8)
+    config = TrainingConfig(lr=0.1, head_lr=1.0, score_lr_factor=0.25, layer_decay=layer_decay)
+    [optimizer], _ = SegmentationModule(model, config).configure_optimizers()
+    rates = {id(one): g["initial_lr"] for g in optimizer.param_groups for one in g["params"]}
+    assert len(rates) == len(list(model.parameters()))
+    for name, weight in model.named_parameters():
+        if name.startswith("context.predictor."):
+            assert rates[id(weight)] == 0.25
+        elif not name.startswith("backbone."):
+            assert rates[id(weight)] == 1
+        else:
+            assert rates[id(weight)] <= 0.1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.registry import BACKBONES, require_taken
+from scaseg.registry import BACKBONES, CONTEXTS, require_taken
 
 WITH_MOMENTUM = ("sgd", "rmsprop")  # of torch.optim
 OPTIONS, BACKBONE_OPTIONS = "model.context_options", "model.backbone_options"
@@ -23,14 +23,17 @@ def require_effect(
 
     contexts: those that are compared, one of which must take an option (None: the run's own).
     """
+    contexts = contexts or [run.model.context]
     without = dict(_without_effect(run))
+    if not any(CONTEXTS[name].score_parts for name in contexts if name in CONTEXTS):
+        without["training.score_lr_factor"] = f"{', '.join(contexts)}: no coefficients are learned"
     for key in keys:
         if key in without:
             raise UserError(f"--{key}", f"has no effect: {without[key]}", "leave it out")
         if key == OPTIONS or key.startswith(f"{OPTIONS}."):
             typed = [key.removeprefix(f"{OPTIONS}.")]
             names = run.model.context_options if key == OPTIONS else typed
-            require_taken(names, contexts or [run.model.context], f"--{OPTIONS}.")
+            require_taken(names, contexts, f"--{OPTIONS}.")
         if key == BACKBONE_OPTIONS or key.startswith(f"{BACKBONE_OPTIONS}."):
             typed = [key.removeprefix(f"{BACKBONE_OPTIONS}.")]
             names = run.model.backbone_options if key == BACKBONE_OPTIONS else typed

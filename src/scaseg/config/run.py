@@ -180,6 +180,12 @@ class TrainingConfig:
     optimizer: str = setting("SGD", "any of torch.optim")
     lr: float = setting(1e-3, "base rate of the backbone", least=0)
     head_lr: float | None = setting(None, "base rate of context and head; null: 10 x lr", least=0)
+    score_lr_factor: float = setting(
+        1.0,
+        "rate of what a context's coefficients follow from (predictor, queries, keys), in head_lr",
+        least=0,
+        most=1,
+    )
     momentum: float = setting(0.9, "for optimizers that have it", least=0, most=1)
     weight_decay: float = setting(5e-4, "for optimizers that have it", least=0)
     optimizer_options: dict[str, Any] = setting({}, "more keyword arguments of the optimizer")

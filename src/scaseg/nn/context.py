@@ -62,6 +62,8 @@ class Context(nn.Module, ABC):
     neuron_selective = False  # neurons of one image may rank the sources in different orders
     reference = "?"  # where it comes from
     not_exported = ""  # why no graph of it can leave the size of the map open
+    # names of the modules and parameters that the coefficients follow from
+    score_parts: tuple[str, ...] = ()
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, share_features: bool = False
@@ -112,6 +114,21 @@ class Context(nn.Module, ABC):
         """
         everyone = torch.arange(x.shape[-2] * x.shape[-1], device=x.device)
         return MapFactors("matrix", target=len(everyone) * self.shares(x, everyone)[0])
+
+    def score_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters that coefficients follow from, for a learning rate of their own.
+
+        >>> import torch, scaseg
+        >>> block = scaseg.SelectiveContext(16, hidden=8)
+        >>> scores = {id(one) for one in block.score_parameters()}
+        >>> rest = [one for one in block.parameters() if id(one) not in scores]
+        >>> optimizer = torch.optim.AdamW(
+        ...     [{"params": block.score_parameters(), "lr": 3e-4}, {"params": rest}], lr=3e-3
+        ... )
+        """
+        return [
+            one for name, one in self.named_parameters() if name.split(".")[0] in self.score_parts
+        ]
 
     def streamed_sums(self) -> StreamedSums | None:
         """Return the sums from which the context of a whole image follows; None: needs none.

@@ -34,6 +34,7 @@ class SelectiveContext(Context):
     """
 
     reference = "the paper"
+    score_parts = ("predictor",)
 
     def __init__(
         self,

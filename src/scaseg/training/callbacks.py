@@ -90,7 +90,8 @@ class MetricsTable(Callback):
         self._progress(done, trainer.max_epochs * steps, lambda: self._note(trainer))
 
     def _note(self, trainer: Trainer) -> str:
-        rate = trainer.optimizers[0].param_groups[-2:][0]["lr"]
+        backbone, head = _rates(trainer)
+        rate = backbone or head
         speed = self._images / (time.perf_counter() - self._start)
         epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         return f"{epoch} loss {self._mean_loss(trainer):.3f} lr {rate:.1e} {speed:.1f} images/s"
@@ -104,14 +105,14 @@ class MetricsTable(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SegmentationModule)
         seconds = self._training_seconds or time.perf_counter() - self._start
-        rates = [group["lr"] for group in trainer.optimizers[0].param_groups]
+        backbone, head = _rates(trainer)
         row: Row = {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
             "loss": self._mean_loss(trainer),
             "val_loss": None,
-            "lr": rates[-2] if len(rates) > 1 else 0.0,
-            "head_lr": rates[-1],
+            "lr": backbone,
+            "head_lr": head,
             **dict.fromkeys(("PPA", "CAA", "mIoU")),
             "seconds": round(time.perf_counter() - self._start, 3),
             "images_per_second": round(self._images / seconds, 2),
@@ -145,6 +146,13 @@ class MetricsTable(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._images, self._loss = state_dict["images"], state_dict["loss"]
         self._start = time.perf_counter() - state_dict["seconds"]
+
+
+def _rates(trainer: Trainer) -> tuple[float, float]:
+    """The rates of the backbone's last layers, 0 where it is frozen, and of the head."""
+    groups = trainer.optimizers[0].param_groups
+    backbone = [group["lr"] for group in groups if group["name"].startswith("backbone")]
+    return (backbone[-1] if backbone else 0.0), groups[-1]["lr"]
 
 
 def _line(row: Row, epochs: int | None) -> str:

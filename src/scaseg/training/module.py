@@ -20,6 +20,7 @@ from scaseg.losses import AVERAGED, total_weight
 from scaseg.models.padding import enlarge
 from scaseg.models.segmenter import Segmenter
 from scaseg.nn.auxiliary import auxiliary_scores
+from scaseg.nn.context import Context
 from scaseg.system import Precision
 from scaseg.training.build import build_loss, build_optimizer, can_fuse
 from scaseg.training.distributed import SharedError, all_gather, all_reduce_sum
@@ -287,20 +288,27 @@ class SegmentationModule(Validation):
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def configure_optimizers(self) -> Any:
-        """One rate for the backbone, another for context and head, both with the poly schedule."""
+        """Rates of the backbone, of scores, of context and head, all with the poly schedule."""
         config = self.config
         head_lr = config.head_lr if config.head_lr is not None else 10 * config.lr
-        new = [*self.model.context.parameters(), *self.model.head.parameters()]
-        groups: list[dict[str, Any]] = [{"params": new, "lr": head_lr, "name": "head"}]
+        groups: list[dict[str, Any]] = []
         if config.layer_decay is not None and not config.freeze_backbone:
             layers = self.model.backbone.layers()
             for depth, weights in enumerate(layers):
                 rate = config.lr * config.layer_decay ** (len(layers) - 1 - depth)
-                group = {"params": weights, "lr": rate, "name": f"backbone.{depth}"}
-                groups.insert(-1, group)
+                groups.append({"params": weights, "lr": rate, "name": f"backbone.{depth}"})
         elif not config.freeze_backbone:
             old = list(self.model.backbone.parameters())
-            groups.insert(0, {"params": old, "lr": config.lr, "name": "backbone"})
+            groups.append({"params": old, "lr": config.lr, "name": "backbone"})
+        new = [*self.model.context.parameters(), *self.model.head.parameters()]
+        context = self.model.context
+        if config.score_lr_factor != 1 and isinstance(context, Context):
+            scores = context.score_parameters()
+            rate = config.score_lr_factor * head_lr
+            groups.append({"params": scores, "lr": rate, "name": "scores"})
+            taken = {id(one) for one in scores}
+            new = [one for one in new if id(one) not in taken]
+        groups.append({"params": new, "lr": head_lr, "name": "head"})
         optimizer = build_optimizer(config, groups, fused=self._fused)
         power, warmup = config.poly_power, config.warmup
         factor = partial(poly_factor, steps=self.steps, power=power, warmup=warmup)

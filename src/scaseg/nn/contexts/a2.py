@@ -21,6 +21,7 @@ class DoubleAttentionContext(FactoredContext):
     reference = (
         "Chen, Kalantidis, Li, Yan and Feng, A^2-Nets: double attention networks, NeurIPS 2018"
     )
+    score_parts = ("distribute", "gather")
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ class AgentContext(FactoredContext):
     reference = (
         "Han et al., Agent attention: on the integration of softmax and linear attention, ECCV 2024"
     )
+    score_parts = ("query", "key")
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class BalancedContext(FactoredContext):
     """
 
     reference = "Chen et al. 2018 (double attention), Shen et al. 2021 (efficient attention)"
+    score_parts: tuple[str, ...] = ("query", "key", "prototypes", "temperature")
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ class CcnetContext(Context):
     order = "n sqrt(n)"
     neuron_selective = True
     reference = "Huang et al., CCNet: criss-cross attention for semantic segmentation, ICCV 2019"
+    score_parts = ("query", "key")
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ class CellsContext(FactoredContext):
         "the paper's score, and Zhu et al., Asymmetric non-local neural networks for semantic "
         "segmentation, ICCV 2019"
     )
+    score_parts = ("query", "key", "score")
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class DotContext(Context):
     order = "n^2"
     neuron_selective = True
     reference = "Wang, Girshick, Gupta and He, Non-local neural networks, CVPR 2018"
+    score_parts = ("query", "key")
 
     def __init__(
         self,

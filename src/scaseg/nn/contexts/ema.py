@@ -30,6 +30,7 @@ class EmaContext(FactoredContext):
         "Li et al., Expectation-maximization attention networks for semantic segmentation "
         "(EMANet), ICCV 2019"
     )
+    score_parts = ("feature", "bases")
 
     def __init__(
         self,

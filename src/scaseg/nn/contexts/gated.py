@@ -23,6 +23,7 @@ class GatedContext(BalancedContext):
     """
 
     reference = "Chen et al. 2018 with an average that stays"
+    score_parts: tuple[str, ...] = (*BalancedContext.score_parts, "gate")
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ class GcnetContext(Context):
         "Cao, Xu, Lin, Wei and Hu, GCNet: non-local networks meet squeeze-excitation networks "
         "and beyond, ICCV workshops 2019"
     )
+    score_parts = ("score",)
 
     def __init__(
         self, in_channels: int, out_channels: int | None = None, *, reduction: int = 16

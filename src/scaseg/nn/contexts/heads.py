@@ -28,6 +28,7 @@ class HeadsContext(Context):
     """
 
     reference = "the paper, with the heads of Vaswani et al. 2017"
+    score_parts = ("predictor",)
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class ObjectContext(FactoredContext):
         "Yuan, Chen and Wang, Object-contextual representations for semantic segmentation, "
         "ECCV 2020"
     )
+    score_parts = ("query", "key")  # the classifier has a loss of its own
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ class PositionContext(BalancedContext):
     """
 
     reference = "Chen et al. 2018 with positions after Vaswani et al. 2017"
+    score_parts: tuple[str, ...] = (*BalancedContext.score_parts, "place")
 
     def add_layers(self, key_channels: int) -> None:
         self.place = nn.Linear(4 * WAVES, 2 * key_channels, bias=False)

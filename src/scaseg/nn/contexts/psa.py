@@ -31,6 +31,7 @@ class PsaContext(Context):
     reference = (
         "Zhao et al., PSANet: point-wise spatial attention network for scene parsing, ECCV 2018"
     )
+    score_parts = ("collect", "distribute")
 
     def __init__(
         self,
