@@ -16,6 +16,7 @@ from pathlib import Path
 from scaseg.cli.options import names_of_contexts
 from scaseg.cli.parser import Parser, add_option, whole
 from scaseg.cli.settings import KEYS, add_settings, read_overrides, read_run
+from scaseg.cli.tables import print_markdown
 from scaseg.config.keys import COMPARED
 from scaseg.errors import UserError, WorkError
 from scaseg.io.paths import check_folder
@@ -112,7 +113,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(found.to_dict(), ensure_ascii=False))
     elif found.summaries:
-        sys.stdout.write((Path(options.out) / TABLE).read_text(encoding="utf-8"))
+        print_markdown((Path(options.out) / TABLE).read_text(encoding="utf-8"))
     sys.stdout.flush()
     if found.remaining:
         first, *others = found.remaining
