@@ -13,14 +13,13 @@ stretches, in which the predictor's features are computed again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from scaseg.ops.kernels.flat import Layout, Matrix, layout_of
 from scaseg.ops.kernels.launch import Piece
 from scaseg.ops.kernels.operator import passes_of
 from scaseg.ops.kernels.plan import Problem, kept_by, plan_of, prepare
@@ -31,44 +30,6 @@ from scaseg.ops.kernels.support import CODES, check_differentiated_once
 WHOLE = 1 << 17  # neurons of a batch whose features are all kept
 STRETCH = 1 << 16
 JOINED = 1 << 15  # neurons up to which a launch less counts more than memory
-
-
-class Matrix(NamedTuple):
-    """A matrix (out, in) within the flat parameters."""
-
-    offset: int
-    out: int
-    width: int
-
-    def of(self, flat: Tensor) -> Tensor:
-        """The matrix itself."""
-        return flat.as_strided((self.out, self.width), (self.width, 1), self.offset)
-
-    def transposed(self, flat: Tensor) -> Tensor:
-        """(in, out)."""
-        return flat.as_strided((self.width, self.out), (1, self.width), self.offset)
-
-
-class Layout(NamedTuple):
-    """The parameters one after another: W_d, W_c, the layers' weights, their biases."""
-
-    matrices: tuple[Matrix, ...]
-    biases: tuple[int, ...]
-    total: int
-
-
-@lru_cache(maxsize=64)
-def _layout(shapes: tuple[tuple[int, int], ...]) -> Layout:
-    """Of matrices of these shapes (out, in)."""
-    starts = list(accumulate((out * width for out, width in shapes), initial=0))
-    matrices = tuple(Matrix(start, *one) for start, one in zip(starts, shapes, strict=False))
-    biases = list(accumulate((out for out, _ in shapes[2:]), initial=starts[-1]))
-    return Layout(matrices, tuple(biases[:-1]), biases[-1])
-
-
-def _layout_of(weights: Sequence[Tensor]) -> Layout:
-    """Of W_d, W_c and the layers' weights, 1x1 kernels or matrices."""
-    return _layout(tuple((one.shape[0], one.shape[1]) for one in weights))
 
 
 def _problem(
@@ -104,7 +65,7 @@ def forward(
     """
     batch, count, channels = x.shape
     rows = x.view(batch * count, channels)
-    layout = _layout_of(weights[:-1])
+    layout = layout_of(weights[:-1])
     plan = plan_of(_problem(x, weights, w, mask, activation, bound, slopes))
     flat = lower((*weights[:-1], *biases[:-1]), x.dtype)
     features = _features(rows, flat, layout, keep=slopes and len(rows) <= WHOLE)
@@ -157,7 +118,7 @@ def backward(
     """
     values, scores, kept, flat, features = saved
     batch, count, channels = x.shape
-    layout = _layout_of(weights[:-1])
+    layout = layout_of(weights[:-1])
     plan = plan_of(_problem(x, weights, w, mask, activation, bound, True))
     pairs = plan.problem.channels
     layers = layout.matrices[2:]
@@ -303,7 +264,7 @@ def _(x, weights, biases, w, mask, activation, bound, slopes):  # type: ignore[n
     """Shapes for torch.compile, to which the kernels are closed."""
     batch, count, _ = x.shape
     problem = _problem(x, weights, w, mask, activation, bound, slopes)
-    layout = _layout_of(weights[:-1])
+    layout = layout_of(weights[:-1])
     keep = slopes and batch * count <= WHOLE
     layers, features = layout.matrices[2:], problem.features
     values = x.new_empty((batch, count, features))
