@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,29 @@ def poly_factor(step: int, steps: int, *, power: float, warmup: int = 0) -> floa
     """
     start = min(1.0, (step + 1) / warmup) if warmup else 1.0
     return start * max(0.0, 1 - step / steps) ** power
+
+
+class HostNumber:
+    """A number on its way from a GPU to the host, which waits for it only where it asks."""
+
+    def __init__(self, number: Tensor) -> None:
+        self._copy = number.to("cpu", non_blocking=True)
+        self._arrived = torch.cuda.Event() if number.is_cuda else None
+        if self._arrived is not None:
+            self._arrived.record()
+
+    def __float__(self) -> float:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return float(self._copy)
+
+
+class _Unread(NamedTuple):
+    """A batch that has been computed, and whose loss nobody has read yet."""
+
+    loss: HostNumber
+    names: Sequence[str]
+    buffers: Sequence[Tensor]  # of the network, from before
 
 
 class SegmentationModule(Validation):
@@ -77,6 +100,7 @@ class SegmentationModule(Validation):
         self.is_skipping = False  # the current batch
         self.step_loss: float | None = None  # over all processes, where there are several
         self._batches_in_step = self._skipped_in_step = 0
+        self._unread: _Unread | None = None
         if config.freeze_backbone:
             model.backbone.requires_grad_(False)
 
@@ -175,29 +199,51 @@ class SegmentationModule(Validation):
         buffers = [one.clone() for one in self.model.buffers()] if self.config.most_skips else []
         loss = self.batch_loss(batch)
         self._batches_in_step += 1
-        # skipped by all processes where the loss of one is not finite
+        self.is_skipping = False
+        if self.trainer.world_size == 1 and self.config.accumulate == 1:
+            self._unread = _Unread(HostNumber(loss.detach()), batch.names, buffers)
+        else:  # known before the backward pass, whose gradients are added to those of others
+            loss = self._shared_loss(loss, batch, buffers)
+        if self.trainer.loggers:  # metrics.csv has its own mean, and this takes a millisecond
+            self.log("train/loss", loss, batch_size=len(batch.names))
+        return loss
+
+    def on_after_backward(self) -> None:
+        """Read the loss only now: a GPU has the backward pass to do while the host goes on."""
+        unread, self._unread = self._unread, None
+        if unread is None or math.isfinite(float(unread.loss)):
+            return
+        self._skip(unread.names, unread.buffers)
+        for weight in self.parameters():
+            if weight.grad is not None:
+                weight.grad.zero_()
+
+    def _shared_loss(self, loss: Tensor, batch: Batch, buffers: Sequence[Tensor]) -> Tensor:
+        """The loss as it counts in the step of all processes; skipped by all where one is NaN."""
         value = float(loss.detach())
         is_nan = not math.isfinite(value)
         weight = self._share_of_step(batch)
         counts = (is_nan, weight, 0.0 if is_nan else weight * value)
         nans, total, summed = all_reduce_sum(self.trainer, *counts)
-        self.is_skipping = nans > 0
-        if self.trainer.world_size > 1 and not self.is_skipping:
+        if nans > 0:
+            self._skip(batch.names if is_nan else [], buffers)
+            # zero, but with a gradient for every weight: other processes wait for gradients
+            moved = [weight.sum() for weight in self.parameters() if weight.requires_grad]
+            return 0 * torch.stack(moved).sum()
+        if self.trainer.world_size > 1:
             # DDP averages over processes, of which each may have other numbers of labelled pixels:
             # so the step is the one that a single process would take
             loss = loss * (weight * self.trainer.world_size / max(total, 1e-6))
             self.step_loss = summed / max(total, 1e-6)
-        if self.is_skipping:
-            self._stop_or_skip(batch.names if is_nan else [])
-            self._skipped_in_step += 1
-            for own, before in zip(self.model.buffers(), buffers, strict=True):
-                own.copy_(before)
-            # zero, but with a gradient for every weight: other processes wait for gradients
-            moved = [weight.sum() for weight in self.parameters() if weight.requires_grad]
-            loss = 0 * torch.stack(moved).sum()
-        if self.trainer.loggers:  # metrics.csv has its own mean, and this takes a millisecond
-            self.log("train/loss", loss, batch_size=len(batch.names))
         return loss
+
+    def _skip(self, names: Sequence[str], buffers: Sequence[Tensor]) -> None:
+        """Skip the current batch, or stop; names: of the images whose loss is not finite."""
+        self.is_skipping = True
+        self._skipped_in_step += 1
+        self._stop_or_skip(list(names))
+        for own, before in zip(self.model.buffers(), buffers, strict=True):
+            own.copy_(before)
 
     def _share_of_step(self, batch: Batch) -> float:
         """What the loss of this process counts in the step, beside those of others."""
