@@ -15,6 +15,7 @@ import torch
 from scaseg.system import MemoryPeak
 
 Work = Callable[[], object]
+LEAST = 1.0  # seconds of a round
 
 
 @dataclass
@@ -61,6 +62,26 @@ def seconds(work: Work, repeats: int, device: torch.device) -> float:
         calls *= 2
         elapsed = _elapsed(work, calls, device)
     return statistics.median(_elapsed(work, calls, device) for _ in range(repeats)) / calls
+
+
+def images_per_second(work: Callable[[], int], repeats: int, device: str, warm_up: int) -> float:
+    """Return the best of several rounds, of LEAST seconds or one call each.
+
+    work: takes some images through, and returns how many. The best, since a loader's processes
+    have their own times, and whatever else a machine does makes a round slower only.
+    """
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for _ in range(warm_up):
+        work()
+    best = 0.0
+    for _ in range(repeats):
+        wait()
+        start, images = time.perf_counter(), work()
+        while time.perf_counter() - start < LEAST:
+            images += work()
+        wait()
+        best = max(best, images / (time.perf_counter() - start))
+    return best
 
 
 def _elapsed(work: Work, calls: int, device: torch.device) -> float:

@@ -66,7 +66,7 @@ def run(
     about = {
         "what": what,
         "date": date.today().isoformat(),
-        "machine": _machine(place),
+        "machine": machine(place.type),
         "precision": precision,
         "batch": batch,
         "channels": channels if what != "step" else f"vgg16, head {head}",
@@ -118,9 +118,10 @@ def run(
             print(f"written to {out}")
 
 
-def _machine(place: torch.device) -> str:
+def machine(device: str) -> str:
+    """The hardware and the versions that times depend on."""
     cpu = f"{platform.machine()}, {torch.get_num_threads()} threads"
-    name = torch.cuda.get_device_name(place) if place.type == "cuda" else cpu
+    name = torch.cuda.get_device_name() if device == "cuda" else cpu
     try:
         triton = f", triton {version('triton')}"
     except PackageNotFoundError:
