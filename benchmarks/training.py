@@ -97,7 +97,7 @@ def measure(photos: Path, place: Path, options: argparse.Namespace, report: Repo
 
 
 def steps(run: RunConfig, options: argparse.Namespace, report: Report) -> None:
-    batch, precision = whole_batch(run), choose_precision("auto", DEVICE)
+    batch, precision = whole_batch(run, DEVICE), choose_precision("auto", DEVICE)
     padded = batch.sizes.clone()
     padded[1::2] -= 16
 

@@ -28,7 +28,7 @@ def small(tmp_path, monkeypatch):
 
 
 def test_training_and_prediction_beside_their_parts(small, tmp_path, capsys):
-    write_scenes(tmp_path / "photos", size=(48, 64))
+    write_scenes(tmp_path / "photos", size=(48, 64), classes=None)  # they are counted
     options = ["--data", f"{tmp_path}/photos", "--batch", "2", "--workers", "1", "--repeats", "1"]
     main(["bench", "--what", "run", *small, *options, "--out", f"{tmp_path}/timings"])
     lines = capsys.readouterr().out.splitlines()

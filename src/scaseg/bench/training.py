@@ -26,7 +26,7 @@ from scaseg.models.build import build_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
-from scaseg.training.data import can_plan
+from scaseg.training.data import can_plan, open_data
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.trainer import cudnn_search
@@ -44,7 +44,7 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
     augmentation to a GPU; from the cache, decoded images are read as they lie in memory.
     """
     workers = run.machine.workers or 0
-    batch = whole_batch(run)
+    batch = whole_batch(run, device)
     has_one_size = run.augment.crop is not None or run.augment.fit is not None
     searches = has_one_size and not BACKBONES[run.model.backbone].launch_bound  # as a training does
     with cudnn_search(searches), tempfile.TemporaryDirectory(prefix="scaseg-") as folder:
@@ -101,21 +101,23 @@ def batches(run: RunConfig, device: str, cache: Path | None) -> Generator[Batch,
         epoch += 1
 
 
-def whole_batch(run: RunConfig) -> Batch:
+def whole_batch(run: RunConfig, device: str) -> Batch:
     """A batch without padding, augmented already, in host memory."""
     source = batches(replace(run, machine=replace(run.machine, augment="loader")), "cpu", None)
     batch = next(source)
     source.close()
+    if device == "cuda":  # as loaders leave it
+        images, labels = batch.images.pin_memory(), batch.labels.pin_memory()
+        batch = batch._replace(images=images, labels=labels)
     sizes = torch.tensor([list(batch.images.shape[-2:])] * len(batch.names))
     return batch._replace(sizes=sizes)
 
 
 def network(run: RunConfig) -> Segmenter:
     """The network of a run, its weights random."""
-    photographs, own = training_splits(run.data)[0], run.model
-    classes = photographs.classes or tuple(f"class {index}" for index in range(8))
+    own = run.model
     config = ModelConfig(
-        classes=classes,
+        classes=open_data(run, None).classes,
         backbone=own.backbone,
         context=own.context,
         head="compact" if own.head == "auto" else own.head,

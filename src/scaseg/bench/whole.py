@@ -30,7 +30,7 @@ from scaseg.io.table import write_rows
 from scaseg.system import Precision, choose_device, usable_cores
 
 MADE = 160  # photographs of noise, where none are given
-PHOTOGRAPHS = {"cuda": 1430, "cpu": 12}  # that are predicted
+PHOTOGRAPHS = {"cuda": 512, "cpu": 12}  # that are predicted
 
 
 class Part(NamedTuple):
@@ -89,6 +89,7 @@ def run_whole(
             "recipe": recipe or USUAL,
             "model": model,
             "photographs": "noise" if data is None else data.resolve().name,
+            "precision": asked,
             "batch": size,
             "workers": loaders,
         }
