@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path, PurePath
 
 import pytest
@@ -23,6 +22,7 @@ from scaseg.inference.sources import InputFile
 from tests.clusters import add_node, remove_node
 from tests.inference.models import picture
 from tests.inference.test_sources import labels_of, parquet_rows, write_parquet
+from tests.processes import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,6 @@ def workers(raylet):
         except OSError:
             continue  # it has just ended
     return found
-
-
-def wait_until(true, running, seconds=120):
-    end = time.monotonic() + seconds
-    while not true():
-        assert running.poll() is None, f"ended too early: {running.communicate()[1]}"
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.mark.filterwarnings("ignore")  # of Ray about itself
@@ -94,7 +86,7 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
     wait_until(lambda: done() >= at_first + 10, running)
     at_second = done()
     remove_node(made, nodes[1])
-    said, errors = running.communicate(timeout=200)
+    said, errors = running.communicate(timeout=600)
     assert running.returncode == 0, errors
     assert at_second < 157, "too late: all was done"
     assert re.fullmatch(r"157 images segmented in .*; 3 bad ones skipped: .*\n", said)
@@ -111,7 +103,7 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
     for number in (0, 2, 3):
         (tmp_path / "table" / f"part-{number:06}.parquet").unlink()
     before = len(parquet_rows(tmp_path / "table"))
-    said, errors = start(photos, *packed, "--skip-existing").communicate(timeout=200)
+    said, errors = start(photos, *packed, "--skip-existing").communicate(timeout=600)
     assert f"{157 - before} images segmented" in said, errors
     assert f"{before} existed already" in said
     assert parquet_rows(tmp_path / "table") == labels_of(out)
@@ -121,7 +113,7 @@ def test_nothing_is_lost_or_doubled_when_a_worker_and_a_node_are_killed(
     (tmp_path / "list.txt").write_text("\n".join(f"{address}/{name}.jpg" for name in names[:8]))
     write_parquet(tmp_path / "t.parquet", [photos / f"{name}.jpg" for name in names[8:]])
     sources = (tmp_path / "list.txt", tmp_path / "t.parquet", "--out", tmp_path / "tars")
-    ended = start(*sources, "--format", "webdataset", "--per-part", 5).communicate(timeout=200)
+    ended = start(*sources, "--format", "webdataset", "--per-part", 5).communicate(timeout=600)
     assert "16 images segmented" in ended[0], ended[1]
     maps = []
     for path in sorted((tmp_path / "tars").glob("*.tar")):
