@@ -1,8 +1,8 @@
 import csv
 import json
+import resource
 import subprocess
 import sys
-import time
 from functools import partial
 
 import pytest
@@ -30,11 +30,13 @@ def test_version():
 def test_help_does_not_wait_for_torch():
     script = "import sys, scaseg.cli\ntry: scaseg.cli.main(['--help'])\nexcept SystemExit: pass\n"
     script += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert "scaseg train" in done.stdout
-    assert time.perf_counter() - start < 5  # half a second on a machine that does nothing else
+    # of the processor: others may be at work on this machine
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
 
 
 def test_only_the_called_command_is_built():
