@@ -16,6 +16,8 @@ from scaseg.cli import COMMANDS, build_parser, main
 from scaseg.io.table import read_rows
 from scaseg.registry import CONTEXTS
 
+ONCE = ("--repeats", "1", "--limit", "900")  # after 10 s a larger size would be left out
+
 
 def run(*arguments):
     return subprocess.run(
@@ -45,7 +47,7 @@ def test_only_the_called_command_is_built():
 
 
 def test_bench_measures_everything_side_by_side(capsys):
-    main(["bench", "--sizes", "32,200", "--channels", "8", "--repeats", "1", "--json"])
+    main(["bench", "--sizes", "32,200", "--channels", "8", *ONCE, "--json"])
     report = json.loads(capsys.readouterr().out)
     names = [row["contender"] for row in report["rows"] if row["size"] == 200]
     assert names == [
@@ -79,7 +81,7 @@ def test_what_bench_has_measured_is_kept(tmp_path, capsys, monkeypatch):
 
 
 def test_bench_of_blocks_is_written(tmp_path, capsys):
-    options = ["--sizes", "30,60", "--channels", "8", "--repeats", "1", "--precision", "bf16"]
+    options = ["--sizes", "30,60", "--channels", "8", *ONCE, "--precision", "bf16"]
     main(["bench", "--what", "block", *options, "--out", str(tmp_path / "timings")])
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[:3] == ["60", "non-local", "(SDPA)"] for line in lines)
@@ -99,7 +101,7 @@ def test_bench_of_all_contexts(capsys, monkeypatch):
     assert [one.name for one in contexts(12, setting)] == list(CONTEXTS)
     monkeypatch.setattr("scaseg.bench.contenders.CONTEXTS", ["average", "psa"])
     monkeypatch.setattr("scaseg.bench.run.available_memory", lambda place: 4_000_000)
-    options = ["--sizes", "9,600", "--channels", "8", "--hidden", "4", "--repeats", "1"]
+    options = ["--sizes", "9,600", "--channels", "8", "--hidden", "4", *ONCE]
     main(["bench", "--what", "contexts", *options, "--json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
     measured = [(row["contender"], row["size"], row["both"] > 0) for row in rows]

@@ -77,6 +77,8 @@ def session(tmp_path_factory):
             "HF_TOKEN": "hf_token",
             "HF_HUB_DISABLE_XET": "1",  # its store has a protocol of its own
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_ETAG_TIMEOUT": "240",
+            "HF_HUB_DOWNLOAD_TIMEOUT": "240",
         }
         for name in ("HF_HUB_OFFLINE", "HTTP_PROXY", "http_proxy", "HF_HUB_CACHE"):
             environment.pop(name, None)
