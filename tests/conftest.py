@@ -12,7 +12,9 @@ if (
 ):  # Triton's kernels run in its interpreter; before any import of it
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-try:  # a machine lent for its GPU may not have it, and those tests do not use it
+try:  # a machine lent for its GPU may not have them, and those tests do not use them
+    # finds the machine's fonts, once for all; in a test that takes 5 s it would say so on stderr
+    import matplotlib.font_manager  # noqa: F401
     from hypothesis import HealthCheck, settings
 except ImportError:
     pass

@@ -1,7 +1,9 @@
 """A job that trains nothing: what the queue starts in tests, without seconds of imports.
 
-FAKE_JOB, or orders.json beside the folder of the comparison, is JSON: seconds to work and to save
-in, variants that fail, where to write when it worked.
+FAKE_JOB, or orders.json beside the folder of the comparison, is JSON: seconds to work in, variants
+that fail, where to write when it worked (the diary). Tests that need jobs to be at work just then
+do not count on seconds: `beside` jobs must have begun before one ends, no more than the number in
+the file `gate` may have ended, and saving takes until the file `saved` is there.
 """
 
 import json
@@ -45,6 +47,9 @@ def _do(task):
     variant, seed, fold = task["facts"].values()
     seconds = orders.get("seconds", 0.0)
     time.sleep(seconds)
+    _wait_until(lambda: _said(orders, "began") >= orders.get("beside", 0))
+    if "gate" in orders:
+        _wait_until(lambda: _said(orders, "ended") < int(Path(orders["gate"]).read_text()))
     if variant in orders.get("fail", ()):
         sys.exit("much was said\nerror: epoch 1, step 3: no such luck")
     for name in ("checkpoints", "model"):
@@ -55,14 +60,16 @@ def _do(task):
     row |= dict.fromkeys(MEASURES, "")
     row |= {"parameters": 10, "milliseconds": 4.0, "mebibytes": "", "seconds": seconds}
     row |= {"side_by_side": task["side_by_side"]}
-    temporary = place / ".result"
+    temporary = place / f".result-{os.getpid()}"  # another queue's job may be at its end beside it
     temporary.write_text(json.dumps(task["facts"] | row))
     temporary.rename(place / "result.json")
     _say(orders, place, "ended")
 
 
 def _stop(orders, place):
-    time.sleep(orders.get("saving", 0.0))
+    _say(orders, place, "told")
+    if "saved" in orders:
+        _wait_until(Path(orders["saved"]).exists)
     _say(orders, place, "stopped")
     sys.exit(143)
 
@@ -78,6 +85,15 @@ def _say(orders, place, what):
         file = os.open(orders["diary"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, line.encode())
         os.close(file)
+
+
+def _said(orders, what):
+    return Path(orders["diary"]).read_text().count(what) if "diary" in orders else 0
+
+
+def _wait_until(true):
+    while not true():
+        time.sleep(0.01)
 
 
 def _line():

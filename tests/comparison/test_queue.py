@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +32,7 @@ LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--epochs", "1")
 def compare(tmp_path, monkeypatch, capsys):
     """Run the command with fake jobs; gives exit code, stdout and stderr."""
     monkeypatch.setattr(queue, "WORKER", "tests.comparison.fake_job")
+    monkeypatch.setattr(queue, "GRACE", 240)
     monkeypatch.setattr("scaseg.comparison.compare._try_out", lambda *_: None)
     monkeypatch.chdir(ROOT)
     scenes = write_scenes(tmp_path / "scenes", 12, size=(40, 48))
@@ -52,9 +54,23 @@ def compare(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.fixture
+def over_when_two_began(compare, monkeypatch):
+    """A --time-limit of 900 is over when two jobs have begun, however long that takes."""
+
+    def now():
+        began = [what for what, *_ in read_diary(compare.diary)].count("began")
+        return time.monotonic() + (1000 if began >= 2 else 0)
+
+    clock = SimpleNamespace(monotonic=now, time=time.time, sleep=time.sleep)
+    monkeypatch.setattr(queue, "time", clock)
+
+
 def test_the_whole_matrix_side_by_side(compare):
     code, out, err = compare(
-        *("--contexts", "none", "sca", "--seeds", "2", "--folds", "3", "--jobs", "3"), seconds=0.3
+        *("--contexts", "none", "sca", "--seeds", "2", "--folds", "3", "--jobs", "3"),
+        seconds=0.3,
+        beside=3,
     )
     assert code == 0
     recipe, *lines = err.splitlines()
@@ -96,14 +112,14 @@ def test_a_job_that_fails_is_named_and_the_others_go_on(compare):
     assert not (compare.out / "logs").exists()
 
 
-def test_the_time_limit_stops_what_runs_and_the_same_command_goes_on(compare):
+def test_the_time_limit_stops_what_runs_and_the_same_command_goes_on(compare, over_when_two_began):
     arguments = ("--contexts", "none", "sca", "--seeds", "1", "--jobs", "2")
-    code, out, err = compare(*arguments, "--time-limit", "3", seconds=60)
+    code, out, err = compare(*arguments, "--time-limit", "900", seconds=600)
     assert code == 0
     assert out == ""
     last = err.splitlines()[-1]
     assert last.startswith("2 jobs (none, seed 0, ...) still to do; go on with: scaseg compare ")
-    assert last.endswith("--time-limit 3")
+    assert last.endswith("--time-limit 900")
     assert [what for what, *_ in read_diary(compare.diary)].count("stopped") == 2
     assert not any(is_alive(pid) for _, _, pid, _ in read_diary(compare.diary))
     assert compare(*arguments)[0] == 0
@@ -133,10 +149,10 @@ class EmptyJobs(queue.Queue):
 def test_nothing_is_started_that_would_not_end_in_time(tmp_path):
     """Estimated by the job's own variant, with as many side by side."""
     results = Results(tmp_path)
-    for variant, seconds in (("none", 1.0), ("sca", 50.0), ("dot", 2.0)):
+    for variant, seconds in (("none", 1.0), ("sca", 5000.0), ("dot", 2.0)):
         row = {"variant": variant, "seed": 0, "fold": None, "seconds": seconds, "side_by_side": 2}
         results.rows[Job.of_row(row)] = row
-    work = EmptyJobs(RunConfig(), results, parallel=2, deadline=time.monotonic() + 10)
+    work = EmptyJobs(RunConfig(), results, parallel=2, deadline=time.monotonic() + 600)
     work.work([Job(variant, 1) for variant in ("none", "sca", "dot")])
     assert set(results.rows) - {Job(variant, 0) for variant in ("none", "sca", "dot")} == {
         Job("none", 1),
@@ -149,7 +165,7 @@ def test_one_that_does_not_stop_is_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(queue, "GRACE", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{deaf}; time.sleep(60)"],
+        [sys.executable, "-c", f"{deaf}; time.sleep(600)"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         process_group=0,
@@ -274,8 +290,8 @@ def test_a_process_ends_with_the_first_job_that_fails(compare, on_a_gpu):
         assert [name for _, name, one, _ in diary if one == pid][-1].startswith("dot")
 
 
-def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu):
-    code, _, err = compare(*MATRIX, "--time-limit", "3", seconds=60)
+def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu, over_when_two_began):
+    code, _, err = compare(*MATRIX, "--time-limit", "900", seconds=600)
     assert code == 0
     assert "9 jobs (" in err.splitlines()[-1]
     assert [what for what, *_ in read_diary(compare.diary)].count("stopped") == 2
@@ -284,7 +300,7 @@ def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu):
 
 def test_a_job_that_does_not_stop_ends_with_its_process(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("FAKE_JOB", json.dumps({"seconds": 60, "saving": 60}))
+    monkeypatch.setenv("FAKE_JOB", json.dumps({"seconds": 600, "saved": str(tmp_path / "never")}))
     workers = process.Workers()
     facts = {"variant": "none", "seed": 0, "fold": None}
     data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
@@ -307,7 +323,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeyp
         data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
         task = json.dumps({**data, "place": str(tmp_path / "runs" / "out" / name)})
         turn = workers.start("tests.comparison.fake_job", task, tmp_path / f"{name}.log", 1)
-        turn.wait(60)
+        turn.wait(240)
         turn.communicate()
         assert turn.returncode == 0
         return turn._process

@@ -15,7 +15,7 @@ import pytest
 from scaseg.comparison import queue as starting
 from scaseg.io.table import read_rows
 from tests.comparison.queues import ROOT, keys, read_diary
-from tests.processes import is_alive
+from tests.processes import is_alive, wait_until
 from tests.scenes import write_scenes
 
 DRIVER = """
@@ -25,6 +25,7 @@ from scaseg.config.recipe import load_recipe
 from scaseg.comparison import queue as starting
 
 module._try_out = lambda *_: None
+starting.GRACE = 240
 for line in sys.stdin:  # start a queue in a process of its own, and say which
     task = json.loads(line)
     queue = os.fork()
@@ -40,7 +41,7 @@ for line in sys.stdin:  # start a queue in a process of its own, and say which
     print("started", queue, flush=True)
     print("ended", os.waitpid(queue, 0)[1], flush=True)
 """
-REAL, FAKE = starting.WORKER, "tests.comparison.fake_job"
+REAL, FAKE, HELD = starting.WORKER, "tests.comparison.fake_job", "tests.comparison.held_worker"
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +80,6 @@ def kill(pid, number=signal.SIGKILL):
         os.kill(pid, number)
 
 
-def wait_until(true, seconds=60):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def jobs_marked(mark):
     """The processes of jobs that were started with a mark."""
     found = []
@@ -93,7 +87,7 @@ def jobs_marked(mark):
         try:
             here = str(mark).encode() in (process / "environ").read_bytes()
             command = (process / "cmdline").read_bytes()
-            if here and (REAL.encode() in command or FAKE.encode() in command):
+            if here and any(module.encode() in command for module in (REAL, FAKE, HELD)):
                 found.append(process.name)
         except OSError:
             continue  # gone, or somebody else's
@@ -130,7 +124,7 @@ def test_killed_at_any_moment_no_row_is_lost_or_double(tmp_path, start_queue):
     assert len(rows) == len(set(rows)) == 36
     began = [pid for what, _, pid, _ in read_diary(tmp_path / "diary") if what == "began"]
     assert len(began) >= 36
-    wait_until(lambda: not jobs_marked(tmp_path), 10)
+    wait_until(lambda: not jobs_marked(tmp_path))
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
@@ -138,7 +132,7 @@ def test_a_queue_that_is_told_to_end_ends_its_jobs(tmp_path, start_queue, told):
     scenes, diary = write_scenes(tmp_path / "scenes", 12, size=(24, 24)), tmp_path / "diary"
     queue, ended = start_queue(
         module=FAKE,
-        orders={"seconds": 60, "diary": str(diary)},
+        orders={"seconds": 600, "diary": str(diary)},
         keys={"data.root": str(scenes)},
         contexts=["none", "average", "sca"],
         seeds=2,
@@ -156,8 +150,9 @@ def test_a_real_training_killed_with_its_queue_goes_on(tmp_path, start_queue):
     scenes, out = write_scenes(tmp_path / "scenes", 12, size=(24, 24)), tmp_path / "out"
     keys_of_run = {"data.root": str(scenes), "data.folds": "2", "data.fold": "2"}
     keys_of_run |= {"model.backbone": "tiny", "training.epochs": "20", "machine.device": "cpu"}
-    task = {"module": REAL, "contexts": ["none"], "seeds": 1, "out": str(out)}
-    task["orders"] = {"mark": str(tmp_path)}  # in the environment of its jobs
+    task = {"module": HELD, "contexts": ["none"], "seeds": 1, "out": str(out)}
+    task["orders"] = {"hold": str(tmp_path / "hold")}  # in the environment of its jobs
+    (tmp_path / "hold").touch()
     task["keys"] = keys_of_run | {"machine.workers": "0"}
     queue, ended = start_queue(**task)
     place = out / "runs" / "none-seed0-fold2"
@@ -166,8 +161,9 @@ def test_a_real_training_killed_with_its_queue_goes_on(tmp_path, start_queue):
     assert jobs_marked(tmp_path)
     kill(queue)
     ended()
-    wait_until(lambda: not jobs_marked(tmp_path), 10)
-    assert len(read_rows(epochs)) < 20, "too late: the training was finished"
+    wait_until(lambda: not jobs_marked(tmp_path))
+    (tmp_path / "hold").unlink()
+    assert len(read_rows(epochs)) == 2
     assert not (out / "results.csv").exists()
     assert start_queue(**task)[1]() == 0
     assert keys(out) == [("none", "0", "2")]

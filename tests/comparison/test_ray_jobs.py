@@ -5,21 +5,19 @@ import json
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from scaseg.comparison import compare as module
-from scaseg.comparison import queue
-from scaseg.comparison.process import run_process
+from scaseg.comparison import process, queue
 from scaseg.config.recipe import load_recipe
 from scaseg.errors import UserError
 from tests.clusters import add_node, remove_node
-from tests.comparison.queues import ROOT, keys, read_diary
-from tests.comparison.test_queue_killed import FAKE, wait_until
-from tests.processes import is_alive
+from tests.comparison.queues import ROOT, keys, open_gate, read_diary
+from tests.comparison.test_queue_killed import FAKE
+from tests.processes import is_alive, wait_until
 from tests.scenes import write_scenes
 
 
@@ -40,14 +38,16 @@ def nodes(ray_cluster):
 def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatch, capsys):
     """Told to stop, continued, killed twice: every row once, what was lost is done again."""
     monkeypatch.setattr(queue, "WORKER", FAKE)
+    monkeypatch.setattr(queue, "GRACE", 240)
     monkeypatch.setattr(module, "_try_out", lambda *_: None)
     monkeypatch.chdir(ROOT)
     scenes, out = write_scenes(tmp_path / "scenes", 12, size=(24, 24)), tmp_path / "out"
     run = load_recipe(None, {"data.root": str(scenes), "data.folds": "3", "model.backbone": "tiny"})
-    diary, said, progress = tmp_path / "diary", [], []
+    diary, gate, said, progress = tmp_path / "diary", tmp_path / "gate", [], []
+    open_gate(gate, 2)
 
     def compare(seconds, **options):
-        orders = {"seconds": seconds, "diary": str(diary)}
+        orders = {"seconds": seconds, "diary": str(diary), "gate": str(gate)}
         (tmp_path / "orders.json").write_text(json.dumps(orders))
         options |= {"engine": "ray", "gpus": 0.5, "seeds": 2, "log": said.append}
         found = module.compare(
@@ -60,8 +60,10 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
         return [name for said, name, *_ in read_diary(diary) if said == what]
 
     def working():
-        """The processes of jobs that run."""
-        return [pid for _, _, pid, _ in read_diary(diary) if is_alive(pid)]
+        """The processes of jobs that run, as they began."""
+        ended = [pid for what, _, pid, _ in read_diary(diary) if what == "ended"]
+        began = [pid for what, _, pid, _ in read_diary(diary) if what == "began"]
+        return [pid for pid in began if pid not in ended and is_alive(pid)]
 
     def stopper():
         wait_until(lambda: len(of("began")) == 4)
@@ -70,7 +72,7 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
     thread = threading.Thread(target=stopper)
     thread.start()
     with pytest.raises(SystemExit):
-        compare(60)
+        compare(600)
     thread.join()
     assert said == ["12 of 12 trainings to do, 4 at once"]  # half a GPU each
     assert sorted(of("stopped")) == sorted(of("began"))  # each was asked to save
@@ -80,13 +82,16 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
     counts = []
 
     def killer():
-        wait_until(lambda: len(of("ended")) >= 2 and working())
+        # all that are at work wait at the gate, so nothing is over before it is killed
+        wait_until(lambda: len(of("ended")) >= 2 and len(working()) == 4)
         job = Path(f"/proc/{working()[-1]}/stat").read_text()
         os.kill(int(job.rpartition(")")[2].split()[1]), signal.SIGKILL)  # the worker that waits
         counts.append(len(keys(out)))
-        wait_until(lambda: len(of("ended")) >= 5)
+        open_gate(gate, 4)
+        wait_until(lambda: len(of("ended")) >= 4 and len(working()) == 4)
         remove_node(ray_cluster, nodes[1])
         counts.append(len(keys(out)))
+        open_gate(gate, 1000)
 
     thread = threading.Thread(target=killer)
     thread.start()
@@ -94,7 +99,7 @@ def test_a_worker_and_a_node_are_killed(ray_cluster, nodes, tmp_path, monkeypatc
     thread.join()
     rows = keys(out)
     assert len(rows) == len(set(rows)) == 12
-    assert counts[1] < 12, "too late: all was done"
+    assert counts[1] < 12
     begun = Counter(of("began"))
     again = sum(begun.values()) - 12
     assert len(begun) == 12
@@ -118,23 +123,25 @@ def test_a_job_that_is_told_twice_to_stop_saves_all_the_same(interrupts, tmp_pat
     """Ray may ask again while a job saves, and may have been started in the background."""
     diary, place = tmp_path / "diary", tmp_path / "out" / "runs" / "one"
     place.parent.mkdir(parents=True)
-    orders = {"seconds": 20, "saving": 0.6, "diary": str(diary)}
+    orders = {"seconds": 600, "saved": str(tmp_path / "saved"), "diary": str(diary)}
     monkeypatch.setenv("FAKE_JOB", json.dumps(orders))
+    monkeypatch.setattr(process, "GRACE", 240)
     monkeypatch.chdir(ROOT)  # and back
     facts = {"variant": "none", "seed": 0, "fold": None}
 
     def stopper():
         wait_until(lambda: read_diary(diary))
         _thread.interrupt_main()
-        time.sleep(0.3)
+        wait_until(lambda: len(read_diary(diary)) == 2)
         _thread.interrupt_main()
+        (tmp_path / "saved").touch()
 
     thread = threading.Thread(target=stopper)
     thread.start()
     task = json.dumps({"place": str(place), "facts": facts})
-    code = run_process(FAKE, task, str(tmp_path / "log"), 1, str(ROOT))
+    code = process.run_process(FAKE, task, str(tmp_path / "log"), 1, str(ROOT))
     thread.join()
-    assert (code, [what for what, *_ in read_diary(diary)]) == (143, ["began", "stopped"])
+    assert (code, [what for what, *_ in read_diary(diary)]) == (143, ["began", "told", "stopped"])
     assert signal.getsignal(signal.SIGINT) == interrupts
 
 

@@ -38,7 +38,7 @@ def test_a_second_job_of_a_process_is_that_of_a_fresh_one(tmp_path):
         for name in names:
             queue = Queue(run, Results(folder), launch=workers.start)
             turn = queue.start(Job(name, 0))
-            turn.wait(200)
+            turn.wait(600)
             turn.communicate()
             assert turn.returncode == 0
         text = (folder / "runs" / f"{names[-1]}-seed0" / "result.json").read_text()

@@ -1,11 +1,13 @@
 import json
 import os
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from scaseg.cli import main
+from scaseg.data import prepare as preparing
 from scaseg.data.datasets.coco_stuff import CocoStuff10k, CocoStuff164k
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.datasets.sift_flow import SiftFlow, SiftFlowGeo
@@ -47,7 +49,7 @@ def test_an_interrupted_run_is_taken_up_again(tmp_path, source):
     assert prepare(SiftFlow, source, ours)[:3] == ({"train": 2, "test": 1}, 0, 3)
 
 
-def test_an_interruption_does_not_wait_for_the_rest(tmp_path):
+def test_an_interruption_does_not_wait_for_the_rest(tmp_path, monkeypatch):
     source = tmp_path / "official"
     for number in range(100):
         replicas.photograph(source / "images" / "val2017" / f"{number:012}.jpg")
@@ -57,6 +59,8 @@ def test_an_interruption_does_not_wait_for_the_rest(tmp_path):
         if done:
             raise KeyboardInterrupt
 
+    write = preparing._write_pair  # quick ones could all be written before a busy machine hears it
+    monkeypatch.setattr(preparing, "_write_pair", lambda task: time.sleep(0.1) or write(task))
     with pytest.raises(KeyboardInterrupt):
         prepare(CocoStuff164k, source, tmp_path / "ours", workers=1, progress=interrupt)
     assert 1 <= len(list((tmp_path / "ours" / "labels").iterdir())) < 100

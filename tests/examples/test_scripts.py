@@ -24,7 +24,7 @@ def test_a_loop_of_ones_own(script, said, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / script, "made"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=True,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     assert said in done.stdout
     assert scaseg.load_model(tmp_path / "made").classes == ("red", "green", "blue")

@@ -9,6 +9,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 # root may not use the sandbox, and containers have little shared memory
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
+PATIENCE = 240_000  # milliseconds: a guard against hanging, on a busy machine too
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
@@ -22,9 +23,11 @@ def open_page(address, *, size=(1280, 900), **options):
             problems.append(f"requested {request.url}")
 
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        launched = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": PATIENCE}
+        browser = started.chromium.launch(**launched)
         viewport = {"width": size[0], "height": size[1]}
         page = browser.new_context(viewport=viewport, **options).new_page()
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda one: problems.append(one.text) if one.type == "error" else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", check)

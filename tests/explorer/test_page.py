@@ -239,12 +239,12 @@ def test_it_works_by_touch(page_file):
         page.touchscreen.tap(box["x"] + 40, box["y"] + 40)
         assert page.locator("#pins > li").count() == 1
         touch = page.context.new_cdp_session(page)
-        here = page.locator("#here").inner_text()
+        moved = "here => document.querySelector('#here').innerText != here"
         for kind, place in (("touchStart", 60), ("touchMove", 90), ("touchMove", 140)):
+            here = page.locator("#here").inner_text()
             points = [{"x": box["x"] + place, "y": box["y"] + place}]
             touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-        page.wait_for_timeout(100)
-        assert page.locator("#here").inner_text() != here  # the map follows the finger
+            page.wait_for_function(moved, arg=here)  # the map follows the finger
         there = page.locator("#here").inner_text()
         touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
         assert page.locator("#here").inner_text() == there  # and stays

@@ -2,7 +2,7 @@ import asyncio
 import dataclasses
 import io
 import json
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, current_thread
 
@@ -167,14 +167,14 @@ def test_a_full_queue_says_when_to_come_again_and_health_answers():
 
     def wait(*_):
         started.set()
-        go_on.wait(20)
+        go_on.wait(240)
 
     model.backbone.register_forward_pre_hook(wait)
     with client(models={"m": model}, queued=1) as web, ThreadPoolExecutor(2) as threads:
         [shared] = web.get("/api/images").json()
         address = f"/api/images/{shared['id']}"
         first = threads.submit(web.get, address)
-        started.wait(20)
+        started.wait(240)
         same = threads.submit(web.get, f"{address}/labels.png")  # waits for the same result
         assert web.get("/health").json()["pending"] == 1
         for busy in (send(web), send(web, b"no picture")):
@@ -209,15 +209,15 @@ def test_the_fault_of_one_picture_is_not_that_of_its_batch():
         return [1 / number for number in numbers]
 
     async def all_of_them():
-        first = asyncio.create_task(work.run(lambda: time.sleep(0.2)))  # the others wait meanwhile
+        first = asyncio.create_task(work.run(all_wait.wait))
         await asyncio.sleep(0)
-        results = await asyncio.gather(
-            *(work.batched(inverse, number) for number in (1, 0, 4)), return_exceptions=True
-        )
+        others = [asyncio.create_task(work.batched(inverse, number)) for number in (1, 0, 4)]
+        await asyncio.sleep(0)  # each has begun
+        all_wait.set()
         await first
-        return results
+        return await asyncio.gather(*others, return_exceptions=True)
 
-    sizes = []
+    sizes, all_wait = [], threading.Event()
     work.on_batch = sizes.append
     one, fault, quarter = asyncio.run(all_of_them())
     assert (one, quarter) == (1, 0.25)

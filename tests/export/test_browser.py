@@ -13,7 +13,7 @@ from PIL import Image
 
 import scaseg
 from tests.docs.pages import ROOT
-from tests.explorer.browser import ARGUMENTS, CHROMIUM, needs_browser, playwright
+from tests.explorer.browser import ARGUMENTS, CHROMIUM, PATIENCE, needs_browser, playwright
 from tests.export.models import small_model
 
 ORT_WEB = os.environ.get("ORT_WEB")
@@ -40,8 +40,10 @@ def test_the_page_segments_a_photograph(tmp_path):
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": PATIENCE}
+        browser = started.chromium.launch(**options)
         page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
         page.goto(f"http://127.0.0.1:{server.server_port}/browser.html")
         page.wait_for_function("document.querySelector('#said').textContent == 'ready'")
         page.set_input_files("input", tmp_path / "photo.png")

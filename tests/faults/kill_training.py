@@ -32,6 +32,7 @@ KEYS = {
     "machine.device": "cpu",
     "machine.workers": "0",
 }
+BEYOND = 8  # steps that a training may do after those that are waited for
 SAVING = 12  # MiB of ballast in the state: a save takes about as long as a step
 
 
@@ -65,9 +66,9 @@ def hunt(place: Path, kills: int, seed: int, epochs: int) -> dict[str, object]:
     out = place / "killed"
     known = 0  # the newest step that was once saved
     while found["kills"] < kills:
-        process, pipe = start(place, out, epochs)
-        in_save = choose.random() < 0.5
-        announced = wait_for_a_moment(process, pipe, out, choose, in_save=in_save)
+        in_save, wanted = choose.random() < 0.5, choose.randint(0, 12)
+        process, pipe = start(place, out, epochs, most=wanted + BEYOND)
+        announced = wait_for_a_moment(process, pipe, out, choose, wanted, in_save=in_save)
         if announced is None:
             raise SystemExit("the run ended before enough kills; use more --epochs")
         was_saving = is_saving(out)
@@ -96,8 +97,11 @@ def hunt(place: Path, kills: int, seed: int, epochs: int) -> dict[str, object]:
     return found
 
 
-def start(place: Path, out: Path, epochs: int) -> tuple[int, int]:
-    """Fork a training that announces every step; its process and the pipe to read them from."""
+def start(place: Path, out: Path, epochs: int, most: int | None = None) -> tuple[int, int]:
+    """Fork a training that announces every step; its process and the pipe to read them from.
+
+    most: steps after which it waits for its end, however late a busy machine lets us bring it.
+    """
     reading, writing = os.pipe()
     process = os.fork()
     if process:
@@ -111,8 +115,13 @@ def start(place: Path, out: Path, epochs: int) -> tuple[int, int]:
         from scaseg.training.module import SegmentationModule
         from scaseg.training.run import train
 
+        done = []
+
         def announce(self: SegmentationModule, *_: object) -> None:
             os.write(writing, struct.pack("<i", self.global_step))
+            done.append(self.global_step)
+            while len(done) == most:
+                time.sleep(1)
 
         save = SegmentationModule.on_save_checkpoint
 
@@ -132,13 +141,13 @@ def start(place: Path, out: Path, epochs: int) -> tuple[int, int]:
 
 
 def wait_for_a_moment(
-    process: int, pipe: int, out: Path, choose: random.Random, *, in_save: bool
+    process: int, pipe: int, out: Path, choose: random.Random, wanted: int, *, in_save: bool
 ) -> int | None:
-    """Let a few steps pass, then wait for a save or for a random time; the last step announced."""
-    step, wanted, announced = 0, choose.randint(0, 12), 0
+    """Let steps pass, then wait for a save or for a random time; the last step announced."""
+    step, announced = 0, 0
     while announced < wanted:
-        if not select.select([pipe], [], [], 120)[0]:
-            raise SystemExit("no step in two minutes")
+        if not select.select([pipe], [], [], 600)[0]:
+            raise SystemExit("no step in ten minutes")
         steps = read_steps(pipe)
         if not steps:
             os.waitpid(process, 0)

@@ -10,8 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,13 +18,27 @@ import pytest
 
 from scaseg.cli import main
 from scaseg.training.checkpoint_io import read_state
-from tests.processes import is_alive
+from tests.processes import free_port, is_alive, wait_until
 from tests.scenes import SMALL, write_scenes
 
 ROOT = Path(__file__).parents[2]
 LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--batch-size", "2")
 LIGHT += ("--context", "sca", "--model.context_options.hidden", "16")
+LONG = ("--epochs", "100000")  # never at its end before it is killed or told to end
+PATIENCE = 240  # seconds: a guard against hanging, on a busy machine too
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+started = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on_after_its_test():
+    yield
+    while started:
+        process = started.pop()
+        if process.poll() is None:  # its test has failed
+            with suppress(ProcessLookupError):  # it leads no group yet
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +54,17 @@ def training(scenes, out, *more, minutes="0"):
 
 def start(*arguments):
     """Start a command in a new Python; where there are several processes, it starts the others."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "scaseg.cli", *arguments],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | {"MASTER_PORT": str(free_port())},
+        process_group=0,
     )
+    started.append(process)
+    return process
 
 
 class Forked:
@@ -63,6 +79,7 @@ class Forked:
         self.process = self.context.Process(target=run, args=(arguments, self.log, file_size))
         self.process.start()
         self.pid = self.process.pid
+        started.append(self)
         if environment is None:
             del os.environ["OMP_NUM_THREADS"]
 
@@ -95,12 +112,19 @@ def run(arguments, log, file_size):
     main(arguments)
 
 
-def wait_for(path, process, seconds=90):
-    limit = time.monotonic() + seconds
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+@contextmanager
+def stopped(process):
+    """All threads of a process stand still."""
+
+    def stands_still():
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        with suppress(OSError):  # a thread that has just ended
+            return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+
+    process.send_signal(signal.SIGSTOP)
+    wait_until(stands_still, process)
+    yield
+    process.send_signal(signal.SIGCONT)
 
 
 def one_error(text):
@@ -118,7 +142,7 @@ def test_a_full_disk(scenes, tmp_path):
     """Files may grow to 100 kB only: the first state does not fit, as on a disk without room."""
     out = tmp_path / "run"
     process = Forked(tmp_path, *training(scenes, out, "--epochs", "2"), file_size=100_000)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, said
     assert f"{out / 'checkpoints' / 'last.safetensors'}: cannot be written" in one_error(said)
     assert not list((out / "checkpoints").iterdir())
@@ -142,7 +166,7 @@ def test_a_small_disk_fills_up(scenes, tmp_path):
     small = ("--training.optimizer", "SGD", "--training.ema", "null", "--training.pictures", "0")
     with small_disk(tmp_path / "disk", "1400k") as disk:
         process = Forked(tmp_path, *training(scenes, disk / "run", "--epochs", "200", *small))
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, said
         assert "No space left on device" in one_error(said)
         assert str(disk / "run" / "checkpoints") in one_error(said)
@@ -155,18 +179,16 @@ def test_a_folder_that_can_only_be_read_any_more(scenes, tmp_path):
     """As systems do with a disk that has failed: what was saved before stays byte for byte."""
     out = tmp_path / "run"
     place = out / "checkpoints"
-    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
-    wait_for(place / "previous.safetensors", process)
-    process.send_signal(signal.SIGSTOP)
+    process = Forked(tmp_path, *training(scenes, out, *LONG))
+    wait_until((place / "previous.safetensors").exists, process)
     bind = ["mount", "--bind", str(place), str(place)]
-    if subprocess.run(bind, capture_output=True, check=False).returncode:
-        process.kill()
-        pytest.skip("needs the right to mount a file system")
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
-        before = states(out)
-        process.send_signal(signal.SIGCONT)
-        _, said = process.communicate(timeout=60)
+        with stopped(process):
+            if subprocess.run(bind, capture_output=True, check=False).returncode:
+                pytest.skip("needs the right to mount a file system")
+            subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+            before = states(out)
+        _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1, said
         assert str(place) in one_error(said)
         assert "Read-only file system" in one_error(said)
@@ -178,11 +200,11 @@ def test_a_folder_that_can_only_be_read_any_more(scenes, tmp_path):
 
 def test_a_folder_that_vanishes(scenes, tmp_path):
     out = tmp_path / "run"
-    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
+    process = Forked(tmp_path, *training(scenes, out, *LONG))
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
     # at once: a folder that is emptied file by file has a new one before it can be removed
     out.rename(tmp_path / "elsewhere")
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, said
     assert str(out) in one_error(said)
 
@@ -190,10 +212,10 @@ def test_a_folder_that_vanishes(scenes, tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_to_the_command(scenes, tmp_path, number, code):
     out = tmp_path / "run"
-    process = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
+    process = Forked(tmp_path, *training(scenes, out, *LONG))
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code, said
     assert "Traceback" not in said
     assert f"scaseg train --resume --out {out}" in said
@@ -203,12 +225,12 @@ def test_signals_to_the_command(scenes, tmp_path, number, code):
 
 def test_a_signal_to_one_of_two_processes_is_obeyed_by_both(scenes, tmp_path):
     out = tmp_path / "run"
-    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
+    process = start(*training(scenes, out, *LONG, "--devices", "2"))
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
     family = descendants(process.pid)
     try:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 143, said
@@ -224,13 +246,17 @@ def test_a_signal_to_the_whole_group(scenes, tmp_path):
     would die of the signal, and they, without a parent, soon after.
     """
     out = tmp_path / "run"
-    more = ("--epochs", "500", "--workers", "2")
+    more = (*LONG, "--workers", "2")
     process = Forked(tmp_path, *training(scenes, out, *more, minutes="null"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
-    workers = [pid for pid in descendants(process.pid) if name(pid) == "pt_data_worker"]
-    assert [parent(pid) for pid in workers] == [process.pid] * 4  # to train, and to validate
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
+
+    def workers():
+        return [pid for pid in descendants(process.pid) if name(pid) == "pt_data_worker"]
+
+    wait_until(lambda: len(workers()) == 4, process)  # to train, and to validate
+    assert [parent(pid) for pid in workers()] == [process.pid] * 4
     os.killpg(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, said
     assert f"scaseg train --resume --out {out}" in said
     assert "error" not in said
@@ -238,12 +264,12 @@ def test_a_signal_to_the_whole_group(scenes, tmp_path):
 
 def test_a_second_run_in_the_same_folder(scenes, tmp_path):
     out = tmp_path / "run"
-    first = Forked(tmp_path, *training(scenes, out, "--epochs", "500"))
+    first = Forked(tmp_path, *training(scenes, out, *LONG))
     try:
-        wait_for(out / "checkpoints" / "last.safetensors", first)
+        wait_until((out / "checkpoints" / "last.safetensors").exists, first)
         for more in (("--resume",), ("--overwrite", "--data", str(scenes))):
             second = Forked(tmp_path, "train", "--out", str(out), *more)
-            _, said = second.communicate(timeout=120)
+            _, said = second.communicate(timeout=PATIENCE)
             assert second.returncode == 2, said
             assert re.search(rf"{out}: is in use by process {first.pid} on ", one_error(said))
             assert first.poll() is None
@@ -254,14 +280,14 @@ def test_a_second_run_in_the_same_folder(scenes, tmp_path):
 
 @pytest.mark.parametrize("victim", ["first", "other"])
 def test_a_lost_process_takes_the_others_along(scenes, tmp_path, victim):
-    """kill -9 of one of two processes: within a minute neither is there, and the state is whole."""
+    """kill -9 of one of two processes: soon neither is there, and the state is whole."""
     out = tmp_path / "run"
-    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
+    process = start(*training(scenes, out, *LONG, "--devices", "2"))
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
     family = descendants(process.pid)
     other = next(pid for pid in family if is_training(pid))
     os.kill(process.pid if victim == "first" else other, signal.SIGKILL)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     wait_for_the_end(family)
     if victim == "other":
         assert process.returncode == 1
@@ -272,7 +298,7 @@ def test_a_lost_process_takes_the_others_along(scenes, tmp_path, victim):
 def test_two_processes_stop_together_at_a_loss_that_is_no_number(scenes, tmp_path):
     rates = ("--lr", "1e30", "--head-lr", "1e30")
     process = start(*training(scenes, tmp_path / "run", *rates, "--devices", "2"))
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     # both have their own images, and both are named
     assert re.search(r"the loss is not finite on scene\d+, scene\d+", one_error(said))
@@ -281,11 +307,12 @@ def test_two_processes_stop_together_at_a_loss_that_is_no_number(scenes, tmp_pat
 def test_a_fault_of_the_first_process_is_one_line(scenes, tmp_path):
     """The other one sees a broken connection; it neither says so nor writes over the traceback."""
     out = tmp_path / "run"
-    process = start(*training(scenes, out, "--epochs", "500", "--devices", "2"))
-    wait_for(out / "checkpoints" / "last.safetensors", process)
-    (out / "checkpoints").rename(tmp_path / "elsewhere")
-    (out / "checkpoints").write_text("no folder")
-    _, said = process.communicate(timeout=60)
+    process = start(*training(scenes, out, *LONG, "--devices", "2"))
+    wait_until((out / "checkpoints" / "last.safetensors").exists, process)
+    with stopped(process):  # else it may make the folder again in between
+        (out / "checkpoints").rename(tmp_path / "elsewhere")
+        (out / "checkpoints").write_text("no folder")
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, said
     assert str(out / "checkpoints") in one_error(said)
     assert "Connection closed" not in (out / "traceback.txt").read_text()
@@ -294,13 +321,15 @@ def test_a_fault_of_the_first_process_is_one_line(scenes, tmp_path):
 def descendants(pid):
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text().split():
-            found += [int(child), *descendants(int(child))]
+        with suppress(OSError):  # a thread that has just ended
+            for child in path.read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
 def name(pid):
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    with suppress(OSError):  # it has just ended
+        return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def parent(pid):
@@ -308,12 +337,10 @@ def parent(pid):
 
 
 def is_training(pid):
-    return b"scaseg" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    with suppress(OSError):  # it has just ended
+        return b"scaseg" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def wait_for_the_end(family, seconds=60):
+def wait_for_the_end(family):
     """Processes close their files a moment before they are gone."""
-    limit = time.monotonic() + seconds
-    while any(is_alive(pid) for pid in family):
-        assert time.monotonic() < limit
-        time.sleep(0.1)
+    wait_until(lambda: not any(is_alive(pid) for pid in family))

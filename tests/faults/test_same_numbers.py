@@ -14,6 +14,7 @@ import scaseg
 from scaseg.cli import main
 from scaseg.io.tensors import read_tensors, write_tensors
 from tests.faults.catalogue import LIGHT
+from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +57,7 @@ def evaluated(built_world, tmp_path_factory):
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())},
         )
         for processes, command in commands.items()
     }
@@ -66,7 +67,7 @@ def evaluated(built_world, tmp_path_factory):
         alone = scaseg.evaluate(model, data, split=name, overrides=machine, quiet=True)
         found[name, 1] = alone.to_dict()
     for processes, process in started.items():
-        printed, said = process.communicate(timeout=240)
+        printed, said = process.communicate(timeout=600)
         assert process.returncode == 0, said
         for name, line in zip(splits[processes], printed.splitlines(), strict=True):
             found[name, processes] = json.loads(line)

@@ -6,7 +6,6 @@ import platform
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -20,6 +19,7 @@ from scaseg.inference.outputs import Outputs
 from scaseg.io.atomic import LEFTOVER
 from tests.inference.command import predict, refused, written
 from tests.inference.models import picture
+from tests.processes import wait_until
 
 
 def hostile(folder):
@@ -167,6 +167,21 @@ def test_names_are_kept_as_they_are(model, tmp_path):
         json.loads((Path(os.fsdecode(tmp_path / "out")) / os.fsdecode(stem + b".json")).read_text())
 
 
+# the command, which goes no further than its 40th file, and so cannot end before it is killed
+STALLING = """
+import os, sys, time
+from scaseg.cli import main
+replace, done = os.replace, []
+def stalling(*names):
+    done.append(names)
+    while len(done) > 40:
+        time.sleep(1)
+    replace(*names)
+os.replace = stalling
+main(sys.argv[1:])
+"""
+
+
 def test_kill_and_restart(model, tmp_path):
     """Killed and started again, it ends with every file, none torn and none made twice."""
     photos, out = tmp_path / "photos", tmp_path / "out"
@@ -174,20 +189,19 @@ def test_kill_and_restart(model, tmp_path):
     for index in range(80):
         Image.fromarray(picture(16, 24, seed=index)).save(photos / f"{index:02}.png")
     command = [
-        *(sys.executable, "-m", "scaseg.cli", "predict", str(photos), "--model", model),
-        *("--out", str(out), "--json", "--skip-existing", "--device", "cpu", "--quiet"),
+        *("predict", str(photos), "--model", model, "--out", str(out)),
+        *("--json", "--skip-existing", "--device", "cpu", "--quiet"),
     ]
-    running = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    while running.poll() is None and len(list(out.glob("*.png"))) < 5:
-        time.sleep(0.002)
-    assert running.poll() is None, "it ended before it could be killed"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = subprocess.Popen([sys.executable, "-c", STALLING, *command], env=environment)
+    wait_until(lambda: len(list(out.glob("*.png"))) >= 5, running)
     running.send_signal(signal.SIGKILL)
     running.wait()
     for path in out.glob("*.png"):
         assert read_labels(path).shape == (16, 24)
         json.loads(path.with_suffix(".json").read_text())  # where the PNG is, all is
     before = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
-    subprocess.run(command, check=True)
+    subprocess.run([sys.executable, "-m", "scaseg.cli", *command], check=True)
     assert written(out) == sorted(f"{i:02}{s}" for i in range(80) for s in (".json", ".png"))
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 

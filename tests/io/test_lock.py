@@ -16,7 +16,7 @@ import sys, time
 from scaseg.io.lock import folder_lock
 with folder_lock(sys.argv[1]):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 FORK = """
 import os, sys, time
@@ -24,10 +24,10 @@ from scaseg.io.lock import folder_lock
 with folder_lock(sys.argv[1]):
     child = os.fork()
     if child == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print(child, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

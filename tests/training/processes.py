@@ -1,8 +1,8 @@
 """Trainings of several processes, forked after the imports, as a launcher would start them.
 
 Standard input has a line for each training: {"processes": 2, "arguments": {...}}, with "slurm"
-where each is on a node of its own. The answer is the number of each process, and after "end" the
-codes with which they ended.
+where each is on a node of its own, and "held" where it waits (held.py). The answer is the number of
+each process, and after "end" the codes with which they ended.
 """
 
 import json
@@ -15,6 +15,7 @@ from torch.distributed import TCPStore
 
 import scaseg
 from scaseg.errors import UserError, WorkError
+from tests.training.held import hold
 
 
 def main():
@@ -32,6 +33,8 @@ def main():
             if (child := os.fork()) == 0:
                 launcher = slurm if task.get("slurm") else torchrun
                 launcher(rank, task["processes"], store.port, attempt)
+                if task["held"]:
+                    hold(*task["held"])
                 become(rank, task["arguments"])
             children.append(child)
         print(json.dumps(children), flush=True)

@@ -1,6 +1,7 @@
 """scaseg train and scaseg evaluate, as people type them."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from PIL import Image
 
 from scaseg.cli import main
 from scaseg.io.table import read_rows
+from tests.processes import free_port
 from tests.scenes import CLASSES, SMALL, write_scenes
 
 LIGHT = (*SMALL, "--device", "cpu", "--workers", "0", "--context", "sca")
@@ -164,7 +166,8 @@ def test_two_processes_train_one_model(scenes, tmp_path):
     out = tmp_path / "run"
     arguments = ("train", "--data", scenes, "--out", out, *LIGHT, "--devices", "2", "--epochs", "2")
     command = [sys.executable, "-m", "scaseg.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    environment = {**os.environ, "MASTER_PORT": str(free_port())}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("best epoch") == 1
     rows = read_rows(out / "metrics.csv")

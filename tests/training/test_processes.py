@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from scaseg.errors import UserError
 from scaseg.io.table import read_rows
 from scaseg.io.tensors import read_tensors
 from scaseg.training.run import train
+from tests.processes import wait_until
 from tests.scenes import write_scenes
 
 ROOT = Path(__file__).parents[2]
@@ -40,11 +40,11 @@ def launch():
         driver.stdin.flush()
         return json.loads(driver.stdout.readline())
 
-    def start(processes, *, slurm=False, **arguments):
+    def start(processes, *, slurm=False, held=None, **arguments):
         devices, nodes = (1, processes) if slurm else (processes, 1)
         machine = {"machine.devices": str(devices), "machine.nodes": str(nodes)}
         arguments["overrides"] = {**arguments.get("overrides", {}), **machine}
-        task = {"processes": processes, "slurm": slurm, "arguments": arguments}
+        task = {"processes": processes, "slurm": slurm, "held": held, "arguments": arguments}
         pids = ask(json.dumps(task))
         return pids, lambda: ask("end")
 
@@ -107,21 +107,19 @@ def test_a_run_goes_on_after_a_kill_on_another_number_of_processes(launch, setti
     keys["training.checkpoint_every"] = "1"
     _, end = launch(2, out=str(tmp_path / "whole"), overrides=dict(keys))
     assert end() == [0, 0]
-    out = tmp_path / "killed"
-    pids, end = launch(2, out=str(out), overrides=dict(keys), auto_resume=True)
-    limit = time.monotonic() + 100
-    while len(read_rows(out / "metrics.csv")) < 2:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    out, hold = tmp_path / "killed", tmp_path / "hold"
+    options = {"out": str(out), "overrides": dict(keys), "auto_resume": True}
+    hold.touch()
+    pids, end = launch(2, held=(2, str(hold)), **options)
+    wait_until(lambda: len(read_rows(out / "metrics.csv")) == 2)
     os.kill(pids[1], signal.SIGKILL)
+    hold.unlink()
     assert end() == [256, signal.SIGKILL]  # the other one ends too, with an error
-    assert len(read_rows(out / "metrics.csv")) < 10, "too late: all was done"
     _, end = launch(2, out=str(out), overrides=dict(keys) | {"training.lr": "1"}, auto_resume=True)
     assert 0 not in end()  # refused by both
-    pids, end = launch(2, out=str(out), overrides=dict(keys), auto_resume=True)
-    while len(read_rows(out / "metrics.csv")) < 5:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    hold.touch()
+    pids, end = launch(2, held=(5, str(hold)), **options)
+    wait_until(lambda: len(read_rows(out / "metrics.csv")) == 5)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     assert end() == [signal.SIGKILL] * 2
@@ -139,16 +137,16 @@ def test_slurm_says_who_is_who_and_when_to_stop(launch, settings, tmp_path):
     keys = settings | {"training.batch_size": "2", "training.epochs": "6"}
     _, end = launch(1, out=str(tmp_path / "one"), overrides=keys | {"training.batch_size": "4"})
     assert end() == [0]
-    pids, end = launch(2, slurm=True, out=str(tmp_path / "two"), overrides=keys, auto_resume=True)
-    limit = time.monotonic() + 100
-    while len(read_rows(tmp_path / "two" / "metrics.csv")) < 2:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-    for pid in pids:
+    hold = tmp_path / "hold"
+    hold.touch()
+    options = {"slurm": True, "out": str(tmp_path / "two"), "auto_resume": True}
+    pids, end = launch(2, held=(2, str(hold)), overrides=dict(keys), **options)
+    wait_until(lambda: len(read_rows(tmp_path / "two" / "metrics.csv")) == 2)
+    for pid in pids:  # both, before one of them ends the other by obeying
         os.kill(pid, signal.SIGUSR1)
+    hold.unlink()
     assert end() == [143 << 8] * 2  # what the example's script queues again
-    assert len(read_rows(tmp_path / "two" / "metrics.csv")) < 6, "too late: all was done"
-    _, end = launch(2, slurm=True, out=str(tmp_path / "two"), overrides=keys, auto_resume=True)
+    _, end = launch(2, overrides=dict(keys), **options)
     assert end() == [0, 0]
     assert_same(tmp_path / "one", tmp_path / "two", 1e-4)
 

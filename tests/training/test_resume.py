@@ -20,6 +20,7 @@ from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
 from scaseg.training.signals import TerminatedError
+from tests.processes import wait_until
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -121,10 +122,11 @@ def test_no_loader_outlives_a_run_that_ends_while_it_validates(scenes, tmp_path,
     monkeypatch.setattr(SegmentationModule, "validation_step", validation_step)
     with pytest.raises(WorkError if end is CutError else end):
         train(settings(scenes, machine__workers=1), tmp_path / "run", quiet=True)
-    left = active_children()
-    for process in left:
-        process.kill()
-    assert not left
+    try:
+        wait_until(lambda: not active_children(), seconds=60)
+    finally:
+        for process in active_children():
+            process.kill()
 
 
 def test_gradients_that_add_up_are_never_cut_in_two(scenes, whole, tmp_path, monkeypatch):
