@@ -1,5 +1,6 @@
 """The LightningModule: losses that are no numbers, odd batches, the schedule."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from scaseg import create_model
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.checkpoint_io import read_state
-from scaseg.training.module import SegmentationModule, poly_factor
+from scaseg.training.module import HostNumber, SegmentationModule, poly_factor
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
 from tests.scenes import write_scenes
@@ -84,6 +85,33 @@ def test_skipped_batches_teach_nothing(scenes, tmp_path, monkeypatch, accumulate
         moved = not equal(seen[place + 1][1], weights)
         assert moved == (boundary and not (accumulate == 1 and "scene09" in names))
     assert all(np.isfinite(row["loss"]) for row in result.rows)
+
+
+def test_a_skipped_step_leaves_no_trace(scenes, monkeypatch):
+    """Neither in weights, nor in norms' statistics, nor in what the optimizer remembers."""
+    seen, step = [], SegmentationModule.training_step
+
+    def training_step(self, batch, batch_idx):
+        remembered = self.optimizers().state_dict()["state"].items()
+        tensors = {f"{n}.{k}": value for n, state in remembered for k, value in state.items()}
+        tensors |= self.state_dict()
+        seen.append((batch.names, {name: one.clone() for name, one in tensors.items()}))
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
+    run = settings(scenes, training__on_nan="skip:2", training__optimizer="AdamW")
+    train(run, None, quiet=True, transforms=poison("scene09"))
+    for (names, before), (_, after) in itertools.pairwise(seen):
+        assert before.keys() == after.keys() or before is seen[0][1]  # which had no moments yet
+        assert equal(before, after) == ("scene09" in names)
+    assert any(name.endswith("running_mean") for name in after)
+    assert any(name.endswith("exp_avg") for name in after)
+
+
+def test_a_number_is_read_ahead_from_cuda_alone(monkeypatch):
+    """A copy from MPS that nobody waits for has no event that says when it has arrived."""
+    monkeypatch.setattr(torch.Tensor, "to", None)
+    assert float(HostNumber(torch.tensor(2.5))) == 2.5
 
 
 def test_one_batch_too_many_ends_it(scenes, tmp_path):
