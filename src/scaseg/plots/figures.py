@@ -189,7 +189,7 @@ def comparison_figure(
     size = (width, 1.2 + line * len(values))
     figure = Figure(figsize=size, layout="constrained", dpi=120)
     panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
-    usual = statistics.median_low(middle for middle, _, _ in means.values())
+    usual = means[next(iter(values))][0]  # the first is what others are compared with: shown
     errors = {
         name: f"{middle:.2f}" + (f" ± {high - middle:.2f}" if low < high else "")
         for name, (middle, low, high) in means.items()
