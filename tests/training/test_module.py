@@ -12,9 +12,10 @@ from scaseg import create_model
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.nn.auxiliary import auxiliary_scores
 from scaseg.training.checkpoint_io import read_state
-from scaseg.training.module import HostNumber, SegmentationModule, poly_factor
+from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
+from tests.inference.models import refuse_unwaited_copies
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -108,10 +109,12 @@ def test_a_skipped_step_leaves_no_trace(scenes, monkeypatch):
     assert any(name.endswith("exp_avg") for name in after)
 
 
-def test_a_number_is_read_ahead_from_cuda_alone(monkeypatch):
-    """A copy from MPS that nobody waits for has no event that says when it has arrived."""
-    monkeypatch.setattr(torch.Tensor, "to", None)
-    assert float(HostNumber(torch.tensor(2.5))) == 2.5
+@pytest.mark.parametrize("augment", ["loader", "device"])
+def test_only_a_gpu_is_not_waited_for(scenes, monkeypatch, augment):
+    refuse_unwaited_copies(monkeypatch)
+    keys = {"training__epochs": 1, "augment__crop": "[24, 24]", "augment__hue": 0.1}
+    run = settings(scenes, machine__augment=augment, augment__brightness=0.3, **keys)
+    assert np.isfinite(train(run, None, quiet=True).rows[0]["loss"])
 
 
 def test_one_batch_too_many_ends_it(scenes, tmp_path):

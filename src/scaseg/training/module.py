@@ -319,8 +319,10 @@ class SegmentationModule(Validation):
         What loaders have left to the device is done there.
         """
         if isinstance(batch, Batch):
-            images = batch.images.to(device, non_blocking=True)
-            return batch._replace(images=images, labels=batch.labels.to(device, non_blocking=True))
+            is_cuda = device.type == "cuda"  # elsewhere nothing says when a copy has arrived
+            images = batch.images.to(device, non_blocking=is_cuda)
+            labels = batch.labels.to(device, non_blocking=is_cuda)
+            return batch._replace(images=images, labels=labels)
         if isinstance(batch, PlannedBatch):
             return augment(batch, device)
         return super().transfer_batch_to_device(batch, device, index)
