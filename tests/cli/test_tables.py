@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from rich.cells import cell_len
 
 from scaseg.cli.tables import fit_terminal, print_markdown
 from scaseg.comparison.tables import markdown_table
@@ -18,6 +19,20 @@ def test_no_line_is_too_long_and_nothing_is_lost(width):
     assert max(map(len, found.splitlines())) <= width
     for word in re.findall(r"[^|\s]+", TEXT.replace("---", "")):
         assert word in found
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_long_names_of_variants_are_broken_between_options(width):
+    name = "sca:activation=exp:pair_channels=64:backend=linear"
+    text = markdown_table(HEAD, [[name, *ROWS[0][1:]], ["ctx:注意機構", *ROWS[1][1:]]])
+    found = fit_terminal(text, width)
+    assert max(map(cell_len, found.splitlines())) <= width
+    for part in re.findall(r"[^:]+:?", name):
+        assert part in found
+    assert found.count("context") <= {40: 3, 60: 1, 80: 1, 200: 1}[width]  # tables
+    starts = {cell_len(line[: line.index("48.3")]) for line in found.splitlines() if "48.3" in line}
+    starts |= {cell_len(line[: line.index("47")]) for line in found.splitlines() if "47" in line}
+    assert len(starts) == 1
 
 
 def test_columns_that_fit_stand_side_by_side():

@@ -9,7 +9,9 @@ from PIL import Image
 
 from scaseg.cli import main
 from scaseg.comparison.jobs import Job, parse_variant
+from scaseg.comparison.judged import judged
 from scaseg.comparison.statistics import OCCLUSION, SELECTIVITY
+from scaseg.config.recipe import load_recipe
 from scaseg.io.table import read_rows, write_rows
 from tests.scenes import SMALL, write_scenes
 
@@ -102,3 +104,13 @@ def test_rows_of_other_label_maps_are_not_mixed_in(tmp_path, capsys):
         assert said in capsys.readouterr().err
         path.write_bytes(before)
     main(common)
+
+
+def test_what_rows_are_of_is_known_without_measuring_bands(tmp_path, monkeypatch):
+    """It was measured anew for every job, from a thousand images twice."""
+    scenes = write_scenes(tmp_path, 4, size=(40, 48))
+    for path in (scenes / "images").iterdir():
+        Image.open(path).convert("L").save(path)
+    monkeypatch.setattr("scaseg.training.data.band_statistics", None)
+    data = {"data.root": str(scenes), "data.bands": "1", "data.val": "null"}
+    assert judged(load_recipe(None, data), "train").trained_labels

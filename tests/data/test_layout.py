@@ -114,7 +114,7 @@ def test_a_split_without_labels_is_left_aside_and_said(tmp_path):
 
 def test_photographs_beside_the_splits_are_said(tmp_path):
     for name in ("train/a", "val/b", "c"):
-        photograph(tmp_path / "images" / f"{name}.jpg", len(name))
+        photograph(tmp_path / "images" / f"{name}.jpg", 100 + len(name))
         labels(tmp_path / "labels" / f"{name}.png")
     (tmp_path / "test").mkdir()
     heard = []

@@ -59,6 +59,13 @@ def test_the_prediction_stands_beside_the_photograph():
     assert explain(model, image, classes=True).answers == ()
 
 
+def test_pictures_beside_each_other_begin_at_one_height():
+    figure = explained((160, 120)).figure(width=10)
+    pixels_of(figure)
+    tops = [axes.get_position().y1 for axes in figure.axes[:3]]
+    assert tops == pytest.approx(3 * tops[:1], abs=1e-6)
+
+
 def test_more_points_than_there_is_room_for():
     maps = explained(grid=(8, 8))
     with pytest.raises(UserError, match=r"point: 64; a figure has room for 60 at most"):

@@ -80,3 +80,17 @@ def picture(height, width, seed=0):
 
 def as_tensor(image):
     return torch.from_numpy(image).permute(2, 0, 1)
+
+
+def refuse_unwaited_copies(monkeypatch):
+    """As on MPS, where nothing says when a copy that nobody waits for has arrived."""
+
+    def waiting(copy):
+        def checked(*where, non_blocking=False, **how):
+            assert not non_blocking
+            return copy(*where, **how)
+
+        return checked
+
+    for name in ("to", "copy_"):
+        monkeypatch.setattr(torch.Tensor, name, waiting(getattr(torch.Tensor, name)))

@@ -14,7 +14,16 @@ from scaseg.inference.predict import predict, predict_stream
 from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.tta import TestTimeAugmentation, predict_scores
 from scaseg.plots.palette import _entries, default_palette
-from tests.inference.models import CLASSES, as_tensor, picture, small_model
+from tests.inference.models import CLASSES, as_tensor, picture, refuse_unwaited_copies, small_model
+
+
+def test_only_a_gpu_is_not_waited_for(monkeypatch):
+    refuse_unwaited_copies(monkeypatch)
+    for sizes in ([(61, 85)], [(61, 85), (59, 83)], [(61, 85)] * 2):
+        images = [picture(*size) for size in sizes]
+        keyed = enumerate(images)
+        found = list(predict_stream(small_model("sca"), keyed, batch_size=2, confidence=True))
+        assert len(found) == len(sizes)
 
 
 def test_every_form_of_a_photograph_gives_the_same(tmp_path):

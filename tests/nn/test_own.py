@@ -22,6 +22,8 @@ class Wrong:
 class Transposed(RowContext):
     def target_context(self, x, source, source_mask):
         return super().target_context(x, source, source_mask).mT
+class Misnamed(RowContext):
+    score_parts = ("scores",)
 """
 
 
@@ -103,6 +105,7 @@ def test_a_comparison_takes_one_by_its_path(module, tmp_path, capsys):
         ("my_contexts:Wrong", "my_contexts:Wrong is no context; give a subclass of scaseg.nn"),
         ("my_contexts:Context", "my_contexts:Context is no context; give a subclass"),
         ("my_contexts:Transposed", r"of 30 neurons gives \[2, 4, 30\]; return \(B, n, M\)"),
+        ("my_contexts:Misnamed", r"score_parts \('scores',\) name no parameters of it; give"),
         ("my_contexts", "'my_contexts'; give package.module:name"),
     ],
 )

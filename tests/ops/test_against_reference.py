@@ -102,3 +102,21 @@ def test_relu_by_sums_in_blocks(channels, monkeypatch):
     case = random_case(601, batch=2, channels=channels, activation="relu", masked=True)
     expected = outputs_and_grads(case, "reference")
     assert_agree(outputs_and_grads(case, "linear"), expected, 1e-9)
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+@pytest.mark.parametrize("targets", [None, 300])
+def test_values_of_an_ordinary_map(activation, targets):
+    """Where neurons lie side by side in memory, as x.flatten(2).mT has them."""
+    case = random_case(257, batch=2, channels=1, targets=targets, activation=activation)
+    turned = replace(case, values=case.values.mT.contiguous().mT)
+    expected = outputs_and_grads(case, "reference")
+    assert_agree(outputs_and_grads(turned, "linear"), expected, tolerance(activation))
+    # a ReLU behind it may work in place: no view may leave a step of autograd
+    leaf = turned.values.requires_grad_()
+    found = case.context("linear", values=leaf).relu_()
+    if activation != "relu":  # two layouts would take ten times as long to add
+        assert found.stride(1) == 1
+    (grad,) = torch.autograd.grad(found, leaf, case.grad)
+    (wanted,) = torch.autograd.grad(case.context("dense", values=leaf).relu(), leaf, case.grad)
+    assert relative_error(grad, wanted) < tolerance(activation)

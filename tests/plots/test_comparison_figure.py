@@ -174,6 +174,16 @@ def test_what_is_near_is_never_cut_off():
     assert figure.axes[0].get_xlim()[1] > 72.5
 
 
+def test_the_first_is_never_cut_off():
+    """Where the others are nearly equal, and it is not: they are compared with it."""
+    middles = {"none": 24.0, "cells": 19.32, "sca": 19.27}
+    values = {name: {(None, 0): middle} for name, middle in middles.items()}
+    means = {name: 3 * (middle,) for name, middle in middles.items()}
+    differences = {name: 3 * (middles[name] - 24,) for name in ("cells", "sca")}
+    figure = comparison_figure(values, means=means, differences=differences)
+    assert arrows(figure.axes[0]) == arrows(figure.axes[1]) == []
+
+
 def test_without_pairs_there_is_one_panel():
     values, bars = measured(variants(9))
     figure = comparison_figure(values, means=bars["means"], differences={})

@@ -1,4 +1,5 @@
 import csv
+import warnings
 
 import numpy as np
 import pytest
@@ -72,6 +73,21 @@ def test_any_class_name_can_be_shown(tmp_path):
     write_evaluation(confusion(6), classes, tmp_path)
     ticks = confusion_figure(confusion(6), classes).axes[0].get_yticklabels()
     assert [tick.get_text() for tick in ticks] == classes
+
+
+def test_letters_come_from_any_font_that_has_them(tmp_path):
+    """Script capitals lie in fonts that matplotlib brings, but not in its usual one."""
+    classes = ["\N{MATHEMATICAL SCRIPT CAPITAL A}", "b"]
+    figure = confusion_figure(confusion(2), classes)
+    save_figure(figure, tmp_path / "drawn.png")
+    tick = figure.axes[0].get_yticklabels()[0]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        figure.savefig(tmp_path / "again.png")
+    assert not said, said[0].message
+    assert len(tick.get_fontfamily()) > 1
+    unknown = confusion_figure(confusion(2), ["\U000f0000", "b"])  # of nobody: a box, no warning
+    save_figure(unknown, tmp_path / "box.png")
 
 
 def test_shares_are_of_the_true_class():

@@ -1,5 +1,6 @@
 """The LightningModule: losses that are no numbers, odd batches, the schedule."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from scaseg.training.checkpoint_io import read_state
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
+from tests.inference.models import refuse_unwaited_copies
 from tests.scenes import write_scenes
 from tests.training import quick
 
@@ -84,6 +86,35 @@ def test_skipped_batches_teach_nothing(scenes, tmp_path, monkeypatch, accumulate
         moved = not equal(seen[place + 1][1], weights)
         assert moved == (boundary and not (accumulate == 1 and "scene09" in names))
     assert all(np.isfinite(row["loss"]) for row in result.rows)
+
+
+def test_a_skipped_step_leaves_no_trace(scenes, monkeypatch):
+    """Neither in weights, nor in norms' statistics, nor in what the optimizer remembers."""
+    seen, step = [], SegmentationModule.training_step
+
+    def training_step(self, batch, batch_idx):
+        remembered = self.optimizers().state_dict()["state"].items()
+        tensors = {f"{n}.{k}": value for n, state in remembered for k, value in state.items()}
+        tensors |= self.state_dict()
+        seen.append((batch.names, {name: one.clone() for name, one in tensors.items()}))
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SegmentationModule, "training_step", training_step)
+    run = settings(scenes, training__on_nan="skip:2", training__optimizer="AdamW")
+    train(run, None, quiet=True, transforms=poison("scene09"))
+    for (names, before), (_, after) in itertools.pairwise(seen):
+        assert before.keys() == after.keys() or before is seen[0][1]  # which had no moments yet
+        assert equal(before, after) == ("scene09" in names)
+    assert any(name.endswith("running_mean") for name in after)
+    assert any(name.endswith("exp_avg") for name in after)
+
+
+@pytest.mark.parametrize("augment", ["loader", "device"])
+def test_only_a_gpu_is_not_waited_for(scenes, monkeypatch, augment):
+    refuse_unwaited_copies(monkeypatch)
+    keys = {"training__epochs": 1, "augment__crop": "[24, 24]", "augment__hue": 0.1}
+    run = settings(scenes, machine__augment=augment, augment__brightness=0.3, **keys)
+    assert np.isfinite(train(run, None, quiet=True).rows[0]["loss"])
 
 
 def test_one_batch_too_many_ends_it(scenes, tmp_path):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby, zip_longest
 
+from rich.cells import cell_len
+
 Table = list[list[str]]
+
+
+class _Names(textwrap.TextWrapper):
+    """Breaks lines between words, and between the options of a variant."""
+
+    wordsep_re = re.compile(r"(\s+)|(?<=:)")
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, break_long_words=False)
 
 
 def print_markdown(text: str) -> None:
@@ -47,7 +59,7 @@ def fit_terminal(text: str, width: int) -> str:
 def _stretches(table: Table, width: int) -> list[Table]:
     """Cut a table into tables that fit, at least one column beside the first in each."""
     if _width_of(zip(*table, strict=True)) > width:
-        table = [*_broken(table), *table[1:]]
+        table = _broken(table, max(16, width // 3))
     first, *others = zip(*table, strict=True)
     cut: list[list[Sequence[str]]] = [] if others else [[]]
     for column in others:
@@ -57,17 +69,23 @@ def _stretches(table: Table, width: int) -> list[Table]:
     return [list(map(list, zip(first, *columns, strict=True))) for columns in cut]
 
 
-def _broken(table: Table) -> Table:
-    """The names of the columns in as many lines as it takes to be no wider than what is below."""
-    columns = zip(*table, strict=True)
-    names = [textwrap.wrap(name, max(12, _width(cells))) for name, *cells in columns]
-    return list(map(list, zip_longest(*names, fillvalue="")))
+def _broken(table: Table, most: int) -> Table:
+    """Break names into lines: of columns, to the width of what is below; of rows, to `most`."""
+    first, *others = (max(12, _width(cells)) for _, *cells in zip(*table, strict=True))
+    sizes = [min(first, most), *others]
+    lines = [[_Names(size).wrap(name) for name, size in zip(table[0], sizes, strict=True)]]
+    lines += [[_Names(most).wrap(name), *([one] for one in cells)] for name, *cells in table[1:]]
+    return [list(line) for row in lines for line in zip_longest(*row, fillvalue="")]
 
 
 def _aligned(table: Table) -> str:
     widths = list(map(_width, zip(*table, strict=True)))
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+    lines = ("  ".join(map(_padded, row, widths)).rstrip() for row in table)
     return "\n".join(filter(None, lines))
+
+
+def _padded(cell: str, width: int) -> str:
+    return cell + " " * (width - cell_len(cell))
 
 
 def _width_of(columns: Iterable[Sequence[str]]) -> int:
@@ -75,4 +93,4 @@ def _width_of(columns: Iterable[Sequence[str]]) -> int:
 
 
 def _width(column: Sequence[str]) -> int:
-    return max(map(len, column), default=0)
+    return max(map(cell_len, column), default=0)  # in columns of the terminal

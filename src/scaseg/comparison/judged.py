@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from typing import NamedTuple
 
 from scaseg.comparison.jobs import Job
@@ -55,7 +56,10 @@ def judged(run: RunConfig, split: str | None) -> Judged:
     pixels = trained = None
     if isinstance(dataset, PairedDataset) and run.data.check == "all":
         pixels = require_valid([Part(description, dataset)], training=False)
-        trained = open_data(run, None).counted
+        data = run.data
+        if data.bands is not None:  # given, so that nobody measures them for this
+            data = replace(data, mean=(0.0,) * data.bands, std=(1.0,) * data.bands)
+        trained = open_data(replace(run, data=data), None).counted
     return Judged(description, len(dataset), _checksum(pixels), _checksum(trained))
 
 

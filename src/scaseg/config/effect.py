@@ -26,7 +26,8 @@ def require_effect(
     contexts = contexts or [run.model.context]
     without = dict(_without_effect(run))
     if not any(CONTEXTS[name].score_parts for name in contexts if name in CONTEXTS):
-        without["training.score_lr_factor"] = f"{', '.join(contexts)}: no coefficients are learned"
+        why = f"{', '.join(contexts)} learns no coefficients (Context.score_parts)"
+        without["training.score_lr_factor"] = why
     for key in keys:
         if key in without:
             raise UserError(f"--{key}", f"has no effect: {without[key]}", "leave it out")

@@ -182,7 +182,7 @@ class TrainingConfig:
     head_lr: float | None = setting(None, "base rate of context and head; null: 10 x lr", least=0)
     score_lr_factor: float = setting(
         1.0,
-        "rate of what a context's coefficients follow from (predictor, queries, keys), in head_lr",
+        "what coefficients follow from (predictor, queries, keys) has this share of head_lr",
         least=0,
         most=1,
     )

@@ -209,13 +209,14 @@ def collate_planned(planned: Sequence[Planned]) -> PlannedBatch:
 def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
     """Do on a device what was planned: the batch that `collate` makes of the loader's examples."""
     windows, (height, width) = batch.windows, batch.shape
+    is_cuda = torch.device(device).type == "cuda"
     pixels, labels, axes = (
-        one.to(device, non_blocking=True) for one in (windows.images, windows.labels, batch.axes)
+        one.to(device, non_blocking=is_cuda) for one in (windows.images, windows.labels, batch.axes)
     )
     is_uint8 = pixels.dtype == torch.uint8
     outside = None  # which rows and columns of each example are padding
     if (batch.sizes != torch.tensor(batch.shape)).any():
-        ends = batch.sizes.to(device, non_blocking=True)
+        ends = batch.sizes.to(device, non_blocking=is_cuda)
         outside = [
             torch.arange(count, device=device) >= ends[:, side : side + 1]
             for side, count in enumerate(batch.shape)
@@ -254,7 +255,7 @@ def _recolor(pixels: Tensor, color: Tensor | None, hue: Tensor | None) -> Tensor
     """ColorJitter and RandomHue of a batch (B, C, H, W) -> the same as floats."""
     x = pixels.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
     if color is not None:
-        color = color.to(x.device, non_blocking=True)
+        color = color.to(x.device, non_blocking=x.is_cuda)
         bright, contrast, saturation, mean = (one.view(-1, 1, 1, 1) for one in color.unbind(1))
         x.mul_(bright).sub_(mean).mul_(contrast).add_(mean)
         gray = x.sum(1, keepdim=True).div_(x.shape[1])
@@ -262,7 +263,7 @@ def _recolor(pixels: Tensor, color: Tensor | None, hue: Tensor | None) -> Tensor
         if pixels.dtype == torch.uint8:
             x.round_().clamp_(0, 255)
     if hue is not None:
-        turned = hue.to(x.device, non_blocking=True) @ x.flatten(2)
+        turned = hue.to(x.device, non_blocking=x.is_cuda) @ x.flatten(2)
         x = turned.round_().clamp_(0, 255).view_as(x)
     return x
 

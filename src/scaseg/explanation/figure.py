@@ -67,12 +67,12 @@ def draw_dependency_maps(maps: DependencyMaps, *, width: float = 10) -> Figure:
     span = layout.span
     pictures = [figure.add_subplot(cells[place]) for place in layout.large_panels()]
     show_image(pictures[0], maps.image, cell * span)
-    style_panel(pictures[0], "photograph").set_anchor("N")
+    style_panel(pictures[0], "photograph")
     if maps.segmentation is not None:
         found = maps.segmentation
         painted = overlay(maps.image, found.labels, found.palette, OPACITY)
         show_image(pictures[1], painted, cell * span)
-        style_panel(pictures[1], "prediction").set_anchor("N")
+        style_panel(pictures[1], "prediction")
     for index, place in zip(range(count), layout.free_cells(), strict=False):
         axes = style_panel(figure.add_subplot(cells[place]), _heading(maps, index, cell))
         show_map(axes, maps, index, colors, cell)
@@ -345,5 +345,6 @@ def style_panel(axes: Axes, title: str, *, fontsize: float = 9) -> Axes:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
+    axes.set_anchor("N")  # pictures beside each other begin at one height
     axes.set_title(title, fontsize=fontsize, color=INK, pad=3, parse_math=False)
     return axes

@@ -275,9 +275,9 @@ def _segmentations(
             sure, largest = found.max(1)
             if least is not None:
                 largest = largest.masked_fill(sure < least, torch.iinfo(dtype).max)
-            labels[:, rows].copy_(largest.to(dtype), non_blocking=True)
+            labels[:, rows].copy_(largest.to(dtype), non_blocking=is_cuda)
             if confidence is not None:
-                confidence[:, rows].copy_(sure, non_blocking=True)
+                confidence[:, rows].copy_(sure, non_blocking=is_cuda)
             if kept is not None:
                 kept[:, :, rows] = found.cpu().numpy()
             for write, own in zip(writers, found, strict=False):

@@ -72,7 +72,7 @@ def as_tensor(pixels: NDArray[Any], device: torch.device) -> Tensor:
     image = torch.from_numpy(_holdable(pixels))
     if device.type == "cuda" and image.numel() <= MOST_PINNED:  # else it waits for the GPU
         image = image.pin_memory()
-    return image.permute(2, 0, 1).to(device, non_blocking=True)
+    return image.permute(2, 0, 1).to(device, non_blocking=device.type == "cuda")
 
 
 def _holdable(pixels: NDArray[Any]) -> NDArray[Any]:
@@ -106,7 +106,7 @@ def as_batch(images: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
         pinned = device.type == "cuda" and len(images) * images[0].nbytes <= MOST_PINNED
         host = first.new_empty((len(images), *images[0].shape), pin_memory=pinned)
         np.stack(images, out=host.numpy())
-        found = host.to(device, non_blocking=True)
+        found = host.to(device, non_blocking=pinned)
     found = found.permute(0, 3, 1, 2)
     return found if device.type == "cpu" else found.contiguous()
 

@@ -149,7 +149,8 @@ def _one_pass(
         batch = torch.cat(padded)
     if any(map(any, edges)):
         each = [one.size for one, count in zip(images, counts, strict=True) for _ in range(count)]
-        sizes = torch.tensor(each, pin_memory=batch.is_cuda).to(batch.device, non_blocking=True)
+        sizes = torch.tensor(each, pin_memory=batch.is_cuda)
+        sizes = sizes.to(batch.device, non_blocking=batch.is_cuda)
     scores, _ = model.coarse(batch, sizes)
     if finite is None:
         require_finite(model, scores)

@@ -26,10 +26,14 @@ def add_context(path: str) -> type[Context]:
     if list(signature(found).parameters)[:2] != ["in_channels", "out_channels"]:
         problem = f"{path} has other parameters than (in_channels, out_channels=None, *, ...)"
         raise UserError("", problem, "begin with these two; options follow")
-    context = None
+    block = context = None
     # what it cannot do with such a map, or without options, is seen when it is used
     with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad():
-        context = found(8, 4).target_context(torch.randn(2, 8, 6, 5), None, None)
+        block = found(8, 4)
+        context = block.target_context(torch.randn(2, 8, 6, 5), None, None)
+    if block is not None and found.score_parts and not block.score_parameters():
+        problem = f"{path}: score_parts {found.score_parts!r} name no parameters of it"
+        raise UserError("", problem, "give a tuple of its layers' and parameters' names")
     if context is not None and context.shape not in ((2, 30, 4), (2, 1, 4)):
         problem = f"{path}: target_context of 30 neurons gives {list(context.shape)}"
         raise UserError("", problem, "return (B, n, M), or (B, 1, M): here [2, 30, 4]")

@@ -61,7 +61,8 @@ class Mix(Function):
     (B, target, 1); own (B, target, M), by default the values -> (B, target, M), and the samples,
     which are not differentiable. With weights=None the products are done: values are the samples,
     flat (B, R * (nodes + E), M), slopes likewise. One function, because each product passes
-    through all of (n, M): memory is what it costs.
+    through all of (n, M): memory is what it costs. turned: give the context as (B, M, target), for
+    own values that lie so in memory; turned here, it would be a view that nobody may change.
     """
 
     @staticmethod
@@ -75,24 +76,28 @@ class Mix(Function):
         slopes: Tensor | None,
         values: Tensor,
         own: Tensor | None,
+        turned: bool,
     ) -> tuple[Tensor, Tensor]:
         samples = values.clone() if weights is None else weights.flatten(1, 2) @ values
-        own_values = values if own is None else own
-        context = product_like(own_values, _mix(basis, share, extra), samples)
+        mix = _mix(basis, share, extra)
+        context = samples.mT @ mix.mT if turned else mix @ samples
         if own_share is not None:
-            context.addcmul_(own_share, own_values, value=-1)
+            own_values = values if own is None else own
+            (context.mT if turned else context).addcmul_(own_share, own_values, value=-1)
         return context, samples
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[1:], output[1])
+        ctx.save_for_backward(*inputs[1:-1], output[1])
+        ctx.turned = inputs[-1]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return (None,) * 9
+            return (None,) * 10
+        grad = grad.mT if ctx.turned else grad
         basis, share, extra, own_share, weights, slopes, values, own, samples = ctx.saved_tensors
         if torch.is_grad_enabled():  # as saved the samples are cut off from what they depend on
             samples = values if weights is None else weights.flatten(1, 2) @ values
@@ -127,7 +132,7 @@ class Mix(Function):
             else:
                 grad_own = -own_share * grad
         grads = grad_score, None, grad_share, grad_extra, grad_own_share, grad_weights
-        return *grads, None, grad_values, grad_own
+        return *grads, None, grad_values, grad_own, None
 
 
 def product_like(like: Tensor, left: Tensor, right: Tensor) -> Tensor:

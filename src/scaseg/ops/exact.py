@@ -79,7 +79,7 @@ def identity_context(values: Tensor, scores: Scores) -> Tensor:
     own = ((target + source) * present * inverse).to(values.dtype).unsqueeze(-1)
     context = torch.addcmul(product_like(values, mix, moments), own, values, value=-1)
     row = (direct * inverse.gather(1, top)).to(values.dtype).unsqueeze(1) @ values
-    return context.scatter(1, top.unsqueeze(-1).expand_as(row), row)
+    return context.scatter_(1, top.unsqueeze(-1).expand_as(row), row)
 
 
 def one_channel(scores: Scores) -> tuple[Tensor, Tensor]:

@@ -285,6 +285,7 @@ def _interpolate(
     if fall is not None:
         extra.append(share * (1 - fall))
         share = share * fall
+    turned = (samples.values if own_values is None else own_values).stride(1) == 1
     context, _ = Mix.apply(
         capped,
         basis.to(capped.dtype),
@@ -295,5 +296,6 @@ def _interpolate(
         samples.slopes,
         samples.values,
         own_values,
+        turned,
     )
-    return (context,)
+    return (context.mT if turned else context,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.text import Text
 
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file
@@ -32,8 +35,29 @@ def save_figure(figure: Figure, path: str | Path, *, format: str | None = None) 
     if kind not in FORMATS:
         raise UserError(path, f"unknown format {kind!r}", f"give {', '.join(FORMATS)}")
     mark = {"Software" if kind == "png" else "Creator": MARK}  # so that --overwrite knows it again
-    with whole_file(path) as temporary:
+    _add_fonts(figure)
+    with whole_file(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box shows it
         figure.savefig(temporary, format=kind, metadata=mark)
+
+
+def _add_fonts(figure: Figure) -> None:
+    """Take letters that the usual font lacks from other fonts of this machine, where any has them.
+
+    Class names may be in any script.
+    """
+    texts: list[Any] = figure.findobj(Text)
+    letters = {letter for text in texts for letter in text.get_text() if letter.isprintable()}
+    missing = set(map(ord, letters)) - get_font(findfont(FontProperties())).get_charmap().keys()
+    families = []
+    for font in fontManager.ttflist if missing else ():
+        # one of matplotlib's own draws a box for every letter; bitmaps have no size of ours
+        if not font.name.startswith("Last Resort") and get_font(font.fname).scalable:
+            found = missing & get_font(font.fname).get_charmap().keys()
+            families += [font.name] * bool(found)
+            missing -= found
+    for text in texts if families else ():
+        text.set_fontfamily([*text.get_fontfamily(), *families])
 
 
 def write_evaluation(
@@ -189,7 +213,7 @@ def comparison_figure(
     size = (width, 1.2 + line * len(values))
     figure = Figure(figsize=size, layout="constrained", dpi=120)
     panels = figure.subplots(1, 2 if differences else 1, squeeze=False)[0]
-    usual = statistics.median_low(middle for middle, _, _ in means.values())
+    usual = means[next(iter(values))][0]  # the first is what others are compared with: shown
     errors = {
         name: f"{middle:.2f}" + (f" ± {high - middle:.2f}" if low < high else "")
         for name, (middle, low, high) in means.items()

@@ -42,15 +42,17 @@ class HostNumber:
     """A number on its way from a GPU to the host, which waits for it only where it asks."""
 
     def __init__(self, number: Tensor) -> None:
-        self._copy = number.to("cpu", non_blocking=True)
-        self._arrived = torch.cuda.Event() if number.is_cuda else None
-        if self._arrived is not None:
+        self._number = number
+        self._arrived: torch.cuda.Event | None = None
+        if number.is_cuda:  # a copy from MPS has no event that says when it has arrived
+            self._number = number.to("cpu", non_blocking=True)
+            self._arrived = torch.cuda.Event()
             self._arrived.record()
 
     def __float__(self) -> float:
         if self._arrived is not None:
             self._arrived.synchronize()
-        return float(self._copy)
+        return float(self._number)
 
 
 class _Unread(NamedTuple):
@@ -317,8 +319,10 @@ class SegmentationModule(Validation):
         What loaders have left to the device is done there.
         """
         if isinstance(batch, Batch):
-            images = batch.images.to(device, non_blocking=True)
-            return batch._replace(images=images, labels=batch.labels.to(device, non_blocking=True))
+            is_cuda = device.type == "cuda"  # elsewhere nothing says when a copy has arrived
+            images = batch.images.to(device, non_blocking=is_cuda)
+            labels = batch.labels.to(device, non_blocking=is_cuda)
+            return batch._replace(images=images, labels=labels)
         if isinstance(batch, PlannedBatch):
             return augment(batch, device)
         return super().transfer_batch_to_device(batch, device, index)

@@ -115,6 +115,7 @@ class SampleCheck:
     may_be_unturned: bool = False  # so it may be, where that rotation changes no side
     is_scaled: bool = False  # the label map has another size, but the photograph's shape
     digest: bytes | None = None  # of the photograph's pixels
+    brightest: int | None = None  # of their values, 0 to 255
     statistics: LabelStatistics | None = None
     palette: Sequence[tuple[int, ...]] = ()  # of the label map, where its indices are the classes
     findings: list[Finding] = field(default_factory=list)
@@ -126,6 +127,8 @@ class SampleCheck:
             height, width, _ = pixels.shape
             self._set_size((height, width))
             person = b"%dx%d" % (height, width)
+            if dataset.bands is None:
+                self.brightest = int(pixels.max())
             self.digest = hashlib.blake2b(pixels.data, person=person, digest_size=16).digest()
 
     def read_headers(self, dataset: PairedDataset) -> None:

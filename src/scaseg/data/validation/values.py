@@ -1,4 +1,4 @@
-"""What the values of all label maps together say: labels that are no class, classes that are none.
+"""What the values of all files together say: labels that are no class, classes that are none.
 
 A label map is fine by itself where 0 means unlabelled, where values are 0, 40, 80, ... or ids of
 objects; what a network would learn from it is not.
@@ -26,9 +26,21 @@ from scaseg.data.validation.findings import (
 from scaseg.io.paths import shown
 
 UNLABELLED_16 = 65535  # as label maps of 16 bits often have it
+DARK = 32  # of 255: a photograph without a brighter value shows hardly anything
 MOST_PASTED = 32  # values beyond 999 that may be classes: ids of objects are more
 
 Statistics = Mapping[Path, LabelStatistics]
+
+
+def dark_findings(dataset: PairedDataset, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
+    """Find photographs of 12 or 16 bits that use few of them: of 8 bits they are nearly black."""
+    found = [one.brightest for one in checks if one.brightest is not None]
+    dark = [one for one in found if one < DARK]
+    if 2 * len(dark) > len(found):
+        problem = f"nearly black: {len(dark)} of {len(found)} photographs have no value above "
+        problem += f"{max(dark)} of 255"
+        remedy = "files of 12 or 16 bits are read whole with --data.bands 1 (or 3, ...)"
+        yield warning(shown(dataset.root), problem, remedy)
 
 
 def value_findings(
