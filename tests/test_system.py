@@ -84,22 +84,3 @@ def test_a_container_may_use_no_more_cores_than_its_quota(tmp_path, monkeypatch,
     monkeypatch.setattr("scaseg.system.CPU_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert system.usable_cores() == cores
-
-
-def test_memory_is_kept_unless_the_user_says_otherwise(monkeypatch):
-    calls = []
-
-    class Library:
-        @staticmethod
-        def mallopt(option, value):
-            calls.append((option, value))
-
-    monkeypatch.setattr("ctypes.CDLL", lambda name: Library)
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    system.keep_memory.__wrapped__()
-    assert calls == []
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
-    system.keep_memory.__wrapped__()
-    assert calls == [(-3, 1 << 25), (-1, 1 << 28)]
-    monkeypatch.setattr("ctypes.CDLL", lambda name: object())  # no glibc
-    system.keep_memory.__wrapped__()

@@ -18,7 +18,6 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
 DEVICES: tuple[str, ...] = get_args(Device)
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # docker run --cpus 2: "200000 100000"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 ChosenPrecision = Literal["32", "bf16", "16", "auto"]
 PRECISIONS = {"32": "float32", "bf16": "bfloat16", "16": "float16"}  # the names of torch's dtypes
 
@@ -30,24 +29,6 @@ def usable_cores() -> int:
         quota, period = CPU_QUOTA.read_text().split()
         return max(1, min(cores or 1, ceil(int(quota) / int(period))))
     return cores or 1
-
-
-@cache
-def keep_memory() -> None:
-    """Keep what large tensors give back for the next ones: in a process that is a command's own.
-
-    glibc hands every block above some size back to the system, which clears it when it comes
-    again: a quarter of the time of a network on a CPU. At most 256 MiB are kept; MALLOC_* variables
-    of a user's own hold.
-    """
-    if any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    import ctypes
-
-    with suppress(AttributeError, OSError, TypeError):  # no glibc: other systems, musl
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 1 << 25)  # the most that it takes
-        mallopt(M_TRIM_THRESHOLD, 1 << 28)
 
 
 def choose_device(name: str = "auto") -> str:

@@ -13,7 +13,7 @@ from scaseg.cli.options import add_device, add_max_pixels, add_model, add_window
 from scaseg.cli.parser import Parser, add_option, positive, whole
 from scaseg.errors import UserError, one_line, plural
 from scaseg.progress import progress_bar
-from scaseg.system import PRECISIONS, keep_memory
+from scaseg.system import PRECISIONS
 
 FORMATS = ("png", "parquet", "webdataset")  # as in inference/parts.py, whose import takes a second
 
@@ -77,7 +77,6 @@ def add_command(add: Callable[..., Parser]) -> None:
 def _predict(options: argparse.Namespace) -> None:
     from scaseg.inference.predict_folder import predict_folder  # numpy, and later torch
 
-    keep_memory()
     arguments = vars(options).copy()
     quiet = arguments.pop("quiet")
     for name in ("run", "config_keys", "with_context", "crf_settings"):
