@@ -45,5 +45,5 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _processor() -> str:
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)  # torch 2.11 may lack it
-    return str(capabilities().get("cpu_name", ""))
+    capabilities = getattr(torch.cpu, "get_capabilities", None)  # torch 2.11 may lack it
+    return "" if capabilities is None else str(capabilities().get("cpu_name", ""))
