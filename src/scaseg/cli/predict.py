@@ -61,7 +61,7 @@ def add_command(add: Callable[..., Parser]) -> None:
     add_max_pixels(group)
     about = "the I-th of N shares: machines divide the work without talking to each other"
     option("--shard I/N", about, type=_shard)
-    about = "onnx: ONNX Runtime, faster on a CPU (extra export); ray: all machines of a Ray "
+    about = "onnx: ONNX Runtime, on the CPU (extra export); ray: all machines of a Ray "
     about += "cluster (RAY_ADDRESS; extra ray) (%(default)s)"
     option("--engine", about, choices=("local", "onnx", "ray"), default="local")
     option("--quiet", "no progress bar, no summary")

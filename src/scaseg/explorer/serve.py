@@ -26,7 +26,7 @@ from scaseg.explorer.pictures import shared_picture
 from scaseg.explorer.server import create_app
 from scaseg.explorer.work import QUEUED, Work
 from scaseg.inference.predict import predict
-from scaseg.models.folding import fold_batch_norms
+from scaseg.models.folding import for_prediction
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import Precision, usable_cores
 
@@ -97,7 +97,7 @@ def serve(
     is_cpu = next(iter(models.values())).device.type == "cpu"
     for model in models.values():
         if is_cpu:  # not measured elsewhere
-            fold_batch_norms(model)
+            for_prediction(model)
         kind = np.uint8 if model.config.dtype == "uint8" else np.float32
         # what compiles itself at the first image does it now
         predict(model, np.zeros((64, 64, model.config.in_channels), kind), precision=precision)

@@ -1,4 +1,4 @@
-"""ONNX Runtime computes a model's scores, from a file by `scaseg export`: faster on a CPU."""
+"""ONNX Runtime computes a model's scores, from a file by `scaseg export`, on the CPU."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.sources import InputFile
 from scaseg.inference.tta import SCALES, TestTimeAugmentation
 from scaseg.models.build import read_model
-from scaseg.models.folding import fold_batch_norms
+from scaseg.models.folding import for_prediction
 from scaseg.models.segmenter import Segmenter
 from scaseg.system import Precision
 
@@ -120,7 +120,7 @@ class Pipeline:
             self.network = read_model(settings.model)
             self.network.to(device)
             if device != "mps":  # not measured there
-                fold_batch_norms(self.network)
+                for_prediction(self.network)
         self._processes: Processes | None = None
 
     def processes(self, count: int) -> Processes | None:

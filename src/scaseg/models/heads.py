@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from scaseg.errors import UserError
 from scaseg.models.backbones.base import Backbone, Level, Map
 from scaseg.models.padding import (
+    AddsUp,
     PaddedBatchNorm2d,
     apply_layers,
     enlarge,
@@ -94,7 +95,7 @@ class SegmentationHead(Head):
         return self.score(x)
 
 
-class PyramidHead(Head):
+class PyramidHead(Head, AddsUp):
     """From features at 1/8, 1/16 or 1/32 to scores at the finest map of a backbone, 1/4.
 
     A wide convolution at the features; then, map by map, the result is enlarged, a 1x1 convolution
@@ -148,8 +149,9 @@ class PyramidHead(Head):
         for (fine, there), lateral, merge in reversed(below):
             sizes = None if there is None else real_sizes(there)
             x = enlarge(x, fine.shape[-2:], sizes, real)
-            x, real = x + apply_layers(lateral, fine, there), there
-            x = torch.relu(x + apply_layers(merge, keep_real(x, real), real))
+            x, real = self.add_up(x, apply_layers(lateral, fine, there)), there
+            merged = apply_layers(merge, keep_real(x, real), real)
+            x = torch.relu_(self.add_up(x, merged))
         return self.score(self.dropout(x)), real
 
 

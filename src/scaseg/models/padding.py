@@ -107,6 +107,20 @@ def _map(values: Tensor) -> Tensor:
     return values.view(1, -1, 1, 1)
 
 
+class AddsUp(nn.Module):
+    """A part of a network that adds maps; for predictions in the memory of one of them.
+
+    Fresh memory for a large map has to be cleared by the system: on a CPU that takes as long again
+    as the sum, and longer. overwrites: nobody else reads what its layers give.
+    """
+
+    overwrites = False
+
+    def add_up(self, x: Tensor, other: Tensor) -> Tensor:
+        """x + other, both (B, C, H, W); x is a map of its own, which may be overwritten."""
+        return x.add_(other) if self.overwrites and x.dtype == other.dtype else x + other
+
+
 def apply_layers(layers: nn.Module, x: Tensor, real: Tensor | None) -> Tensor:
     """Apply layers one after the other, telling norms what is real of the last map."""
     for layer in layers.children():

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
+from scaseg.nn.convolution import PointwiseConv2d
 from scaseg.ops.checks import check_bool, check_tensor, check_whole_number
 from scaseg.ops.dense import reciprocal
 from scaseg.ops.dispatch import aggregate
@@ -161,7 +162,8 @@ class Context(nn.Module, ABC):
         if context.shape[1] == 1:
             height = width = 1  # the same for all: broadcast
         context = context.transpose(1, 2).unflatten(2, (height, width)).to(identity.dtype)
-        if type(self.identity) is nn.Conv2d and not self.identity._forward_hooks:
+        ours = type(self.identity) in (nn.Conv2d, PointwiseConv2d)
+        if ours and not self.identity._forward_hooks:
             return identity.add_(context)  # nobody else has it: a large map saved
         return identity + context
 

@@ -1,4 +1,4 @@
-"""Convolutions and pools that train fast on a GPU, in low precision."""
+"""Convolutions and pools that train fast on a GPU, in low precision, or predict fast on a CPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from scaseg.ops.convolution import TapConvolution, as_products
 from scaseg.ops.pooling import MaxPool
+from scaseg.ops.products import pointwise
 from scaseg.ops.rectified import RectifiedConvolution
 
 
@@ -31,6 +32,27 @@ class WideConv2d(nn.Conv2d):
         assert not isinstance(padding, str)
         with torch.autocast("cuda", enabled=False):
             return TapConvolution.apply(x, weight, bias, padding, dilation)
+
+
+class PointwiseConv2d(nn.Conv2d):
+    """nn.Conv2d of 1x1 kernels and stride 1 as a CPU predicts fastest: see `pointwise`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return pointwise(x, self.weight, self.bias)
+
+    @classmethod
+    def able(cls, layer: nn.Module) -> bool:
+        """Whether it can take a layer's place."""
+        plain = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding == (0, 0)
+        return plain and layer.kernel_size == layer.stride == (1, 1) and not layer._forward_hooks
+
+    @classmethod
+    def of(cls, layer: nn.Conv2d) -> PointwiseConv2d:
+        """Take a layer's place, with its very weights."""
+        shape = layer.in_channels, layer.out_channels, 1
+        found = cls(*shape, bias=layer.bias is not None, device="meta")
+        found.weight, found.bias = layer.weight, layer.bias
+        return found.train(layer.training)
 
 
 def rectified(layer: nn.Conv2d, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from scaseg.errors import UserError
 from scaseg.models.backbones.base import Backbone, Level, Map, State
-from scaseg.models.padding import PaddedBatchNorm2d, apply_layers, keep_real, strided
+from scaseg.models.padding import AddsUp, PaddedBatchNorm2d, apply_layers, keep_real, strided
 from scaseg.ops.checks import check_whole_number
 
 # expansion, channels, blocks, stride of the first block: table 2 of Sandler et al. 2018
@@ -104,7 +104,7 @@ class MobileNetV2(Backbone):
         return {ours(name): tensor for name, tensor in state.items()}
 
 
-class InvertedResidual(nn.Module):
+class InvertedResidual(AddsUp):
     """Expand, look around channel by channel, project; add the input where shapes allow."""
 
     def __init__(
@@ -133,7 +133,7 @@ class InvertedResidual(nn.Module):
             real = strided(real)
         out = apply_layers(self.conv[3 if self.expands else 0 :], out, real)
         if self.adds_input:
-            out = x + out
+            out = self.add_up(out, x)
         return out, real
 
 

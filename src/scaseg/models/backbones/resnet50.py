@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from scaseg.models.backbones.base import Backbone, Level, Map
-from scaseg.models.padding import PaddedBatchNorm2d, keep_real, strided
+from scaseg.models.padding import AddsUp, PaddedBatchNorm2d, keep_real, strided
 
 # blocks, channels of the 3x3 convolution, stride and dilation of each stage: strides 2 of the last
 # two became dilations, the way of torchvision's replace_stride_with_dilation
@@ -52,7 +52,7 @@ class ResNet50(Backbone):
         return [finer, (keep_real(x, real), real)]
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(AddsUp):
     """1x1 to fewer channels, 3x3, 1x1 to many; the input is added, through `downsample` if needed.
 
     The 3x3 convolution has the stride, as in torchvision (ResNet V1.5).
@@ -92,4 +92,4 @@ class Bottleneck(nn.Module):
         if self.downsample is not None:
             convolution, norm = self.downsample
             x = norm(convolution(x), real)
-        return self.relu(x + out), real
+        return self.relu(self.add_up(out, x)), real
