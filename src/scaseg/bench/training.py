@@ -33,6 +33,7 @@ from scaseg.training.trainer import cudnn_search
 
 WORKERS = 8  # processes, at most, as in a training
 EPOCHS = 3  # of a whole training, of which the fastest counts
+FEW = 4  # batches of an epoch of it, on a CPU
 Step = Callable[[Batch], int]  # takes a step with a batch; how many images that were
 
 
@@ -45,23 +46,27 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
     """
     workers = run.machine.workers or 0
     batch = whole_batch(run, device)
+    ready = 8 if device == "cuda" else 1  # steps until kernels are chosen and graphs recorded
+
+    def rate(step: Step) -> float:
+        return images_per_second(lambda: step(batch), repeats, device, ready)
+
     has_one_size = run.augment.crop is not None or run.augment.fit is not None
     searches = has_one_size and not BACKBONES[run.model.backbone].launch_bound  # as a training does
     with cudnn_search(searches), tempfile.TemporaryDirectory(prefix="scaseg-") as folder:
         plain = plain_loop(run, batch, device)
-        yield "a plain PyTorch loop", images_per_second(lambda: plain(batch), repeats, device, 5)
+        yield "a plain PyTorch loop", rate(plain)
         step = training_step(run, device)
-        yield "the step", images_per_second(lambda: step(batch), repeats, device, 8)
+        yield "the step", rate(step)
         for name, cache in (("decoded", None), ("cached", Path(folder))):
-            ready = 2 * workers  # batches that processes have made before the first is asked for
+            made = 2 * workers  # batches that processes have made before the first is asked for
             if cache is not None:  # one epoch fills it
-                ready += math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
+                made += math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
             own = batches(run, device, cache)
-            found = images_per_second(lambda own=own: len(next(own).names), repeats, device, ready)  # type: ignore[misc]
+            found = images_per_second(lambda own=own: len(next(own).names), repeats, device, made)  # type: ignore[misc]
             own.close()
             yield f"loaders, {name}", found
             own = batches(run, device, cache)
-            ready = 2 * workers
             found = images_per_second(lambda own=own: step(next(own)), repeats, device, ready)  # type: ignore[misc]
             own.close()
             yield f"loaders and step, {name}", found
@@ -70,11 +75,11 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
 
 def whole_training(run: RunConfig, device: str) -> float:
     """The fastest epoch of a short training that writes nothing."""
-    few = 2 * run.training.batch_size if device == "cpu" else None
+    few = FEW * run.training.batch_size if device == "cpu" else None
     short = replace(
         run,
         data=replace(run.data, val=None, limit=few),
-        training=replace(run.training, epochs=1 if few else EPOCHS, calibrate=False),
+        training=replace(run.training, epochs=EPOCHS, calibrate=False),
     )
     rows = train(short, quiet=True).rows
     return max(float(row["images_per_second"]) for row in rows)
