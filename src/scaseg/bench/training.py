@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from scaseg.models.build import build_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
-from scaseg.training.data import can_plan, open_data
+from scaseg.training.data import can_plan, loader_options, open_data
 from scaseg.training.module import SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.trainer import cudnn_search
@@ -51,6 +52,9 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
     def rate(step: Step) -> float:
         return images_per_second(lambda: step(batch), repeats, device, ready)
 
+    def count(batch: Batch) -> int:
+        return len(batch.names)
+
     has_one_size = run.augment.crop is not None or run.augment.fit is not None
     searches = has_one_size and not BACKBONES[run.model.backbone].launch_bound  # as a training does
     with cudnn_search(searches), tempfile.TemporaryDirectory(prefix="scaseg-") as folder:
@@ -62,14 +66,15 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
             made = 2 * workers  # batches that processes have made before the first is asked for
             if cache is not None:  # one epoch fills it
                 made += math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
-            own = batches(run, device, cache)
-            found = images_per_second(lambda own=own: len(next(own).names), repeats, device, made)  # type: ignore[misc]
-            own.close()
-            yield f"loaders, {name}", found
-            own = batches(run, device, cache)
-            found = images_per_second(lambda own=own: step(next(own)), repeats, device, ready)  # type: ignore[misc]
-            own.close()
-            yield f"loaders and step, {name}", found
+            for what, work in {"loaders": count, "loaders and step": step}.items():
+                with closing(batches(run, device, cache)) as own:  # processes end, whatever happens
+                    found = images_per_second(
+                        lambda own=own, work=work: work(next(own)),  # type: ignore[misc]
+                        repeats,
+                        device,
+                        made if work is count else ready,
+                    )
+                yield f"{what}, {name}", found
     yield "scaseg train", whole_training(run, device)
 
 
@@ -91,15 +96,13 @@ def batches(run: RunConfig, device: str, cache: Path | None) -> Generator[Batch,
     samples = photographs if cache is None else DiskCache(photographs, cache)
     examples = TrainingDataset(samples, build_transforms(run.augment), seed=0)
     examples = replace(examples, plans=can_plan(run, examples, device))
-    workers, epoch = run.machine.workers or 0, 0
+    epoch = 0
     order = EpochBatchSampler(len(examples), size, 0, lambda: SamplerState(epoch, 0, 1))
     loader: DataLoader[Any] = DataLoader(
         examples,  # type: ignore[arg-type]
         batch_sampler=order,
         collate_fn=collate_planned if examples.plans else collate,
-        num_workers=workers,
-        persistent_workers=workers > 0,
-        pin_memory=device == "cuda",
+        **loader_options(run.machine),
     )
     while True:
         yield from loader

@@ -259,7 +259,7 @@ def training_loader(run: RunConfig, examples: TrainingDataset, trainer: Trainer)
         examples,  # type: ignore[arg-type]
         batch_sampler=batches,
         collate_fn=collate_planned if examples.plans else collate,
-        **_loader_options(run.machine),
+        **loader_options(run.machine),
     )
 
 
@@ -272,7 +272,7 @@ def evaluation_loader(
         images,  # type: ignore[arg-type]
         batch_size=None,
         sampler=EvaluationSampler(len(images), state=_position(trainer)),
-        **_loader_options(machine),
+        **loader_options(machine),
     )
 
 
@@ -293,7 +293,8 @@ def _position(trainer: Trainer) -> Callable[[], SamplerState]:
     return position
 
 
-def _loader_options(machine: MachineConfig) -> dict[str, Any]:
+def loader_options(machine: MachineConfig) -> dict[str, Any]:
+    """How a training's loaders work: how many processes, which end with it alone."""
     workers = machine.workers
     if workers is None:
         workers = min(8, max(0, usable_cores() // machine.devices - 1))
