@@ -7,7 +7,8 @@ DATA: a dataset folder with the splits train, val and test; WEIGHTS: ImageNet we
 MobileNetV2. Photographs are resized to 240 x 320 (upright ones to 320 x 240), and the backbone's
 last map at 1/16 is kept in --cache, as 16-bit floats, those of training mirrored too. Trained are a
 1x1 convolution to --channels, the context, and a head that reads its own neuron alone: so whatever
-a neuron learns of the others comes through the context, or the frozen backbone.
+a neuron learns of the others comes through the context, or the frozen backbone. With --stages, 4 to
+6, the backbone is cut off early: it sees less, and has fewer channels.
 
 A row for each context and seed goes to OUT/SPLIT/results.csv, in the columns of `scaseg compare`;
 what has its rows is not run again. The last weights are judged, at the size of the label maps; maps
@@ -160,11 +161,12 @@ def read_split(data: str, name: str, trained: Segmenter, folder: Path, weights: 
     dataset = build_dataset(DataConfig(root=data), name)
     framed, is_train = Framed(dataset), name == "train"
     key = hashlib.sha256(Path(weights).read_bytes() + "\n".join(dataset.names).encode())
-    path = folder / f"{name}-{key.hexdigest()[:8]}.npy"
+    channels = trained.backbone.out_channels  # of a cut backbone fewer
+    path = folder / f"{name}-{channels}-{key.hexdigest()[:8]}.npy"
     neurons = math.prod(FRAME) // STRIDE**2
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        shape = (1 + is_train, len(dataset), trained.backbone.out_channels, neurons)
+        shape = (1 + is_train, len(dataset), channels, neurons)
         with whole_file(path, durable=False) as temporary:
             kept = open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
             for index in range(len(framed)):
@@ -323,6 +325,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--judge", nargs="+", choices=SPLITS[1:], default=SPLITS[1:])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--stages", type=int, choices=range(4, 8), default=7)  # of the backbone
     for name, value in vars(Settings()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     options = parser.parse_args()
@@ -345,7 +348,7 @@ def main() -> None:
         "light",
         classes=classes,
         backbone_weights=options.weights,
-        backbone_options={"stride": STRIDE},
+        backbone_options={"stride": STRIDE, "stages": options.stages},
     ).eval()
     splits = {
         name: read_split(options.data, name, trained, options.cache, options.weights)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import scaseg
 from scaseg.cli import main
 from scaseg.data.decode.image import read_image, read_labels
 from scaseg.errors import UserError, WorkError
-from scaseg.inference.tta import TestTimeAugmentation
+from scaseg.inference import pipeline
+from scaseg.inference.tta import SCALES, TestTimeAugmentation
 from tests.inference.command import CLASSES, predict, refused, written
 from tests.inference.models import picture
 
@@ -87,6 +89,25 @@ def test_from_python(photos, model, tmp_path, monkeypatch, capsys):
         scaseg.predict_folder(model, photos, tmp_path / "none", shard=(3, 2))
     assert not (tmp_path / "none").exists()
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_on_several_cores(photos, model, tmp_path, monkeypatch, cores):
+    used, stream = [], pipeline.predict_stream
+
+    def noted(*given, cores, **options):
+        used.append(cores)
+        return stream(*given, cores=cores, **options)
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: cores)
+    monkeypatch.setattr(pipeline, "predict_stream", noted)
+    predict(photos, "--json", "--tta", model=model, out=tmp_path / "out")
+    predict(photos / "one.jpg", model=model, out=tmp_path / "one")  # as many files as that: none
+    assert used == [cores, 1]
+    loaded, tta = scaseg.load_model(model), TestTimeAugmentation(scales=SCALES, flip=True)
+    for name, source in (("one", "one.jpg"), ("a/two", "a/two.png")):
+        expected = loaded.predict(photos / source, tta=tta).labels
+        np.testing.assert_array_equal(read_labels(tmp_path / "out" / f"{name}.png"), expected)
 
 
 def test_files_and_patterns(photos, model, tmp_path):

@@ -26,8 +26,9 @@ def prediction_parts(
 ) -> Iterator[tuple[str, float]]:
     """Measure the parts of a prediction, each with its name, in images per second.
 
-    The network alone gets the batches that `predict` makes, on the device already; decoding and
-    writing are what threads or processes do beside it; the whole run has its model loaded.
+    The network alone gets the batches that `predict` makes, on the device already, on a CPU each
+    core its own; decoding and writing are what threads or processes do beside it; the whole run has
+    its model loaded.
     """
     pipeline, count = Pipeline(settings), len(files)
     device, precision = pipeline.network.device.type, settings.precision
@@ -49,10 +50,17 @@ def prediction_parts(
     seen, results = seen_batches(pipeline, arrays)
 
     @torch.no_grad()
-    def network() -> None:
+    def compute(batch: tuple[Any, ...]) -> None:
         with autocast(device, precision):
+            pipeline.network.coarse(*batch)
+
+    def network() -> None:
+        if pipeline.cores == 1:
             for batch in seen:
-                pipeline.network.coarse(*batch)
+                compute(batch)
+            return
+        with predict.one_core_each(pipeline.network, pipeline.cores) as pool:
+            deque(pool.map(compute, seen), 0)
 
     yield "the network", rate(network)
     yield "decoding", rate(lambda: deque(pipeline.read(files, count), 0))

@@ -18,6 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -121,6 +122,8 @@ class Pipeline:
             self.network.to(device)
             if device != "mps":  # not measured there
                 for_prediction(self.network)
+        # an image each keeps cores busier than a share of every layer (docs/speed.md)
+        self.cores = torch.get_num_threads() if device == "cpu" else 1
         self._processes: Processes | None = None
 
     def processes(self, count: int) -> Processes | None:
@@ -189,6 +192,7 @@ class Pipeline:
                 open_scores=open_scores if self.settings.scores else None,
                 pictures=self.settings.overlay,
                 arena=None if processes is None else processes.arena,
+                cores=self.cores if count >= self.cores else 1,
             )
             behind = 2 * max(self.batch_size, WRITERS)
             write_behind(begun(results), outputs, processes, behind, on_written)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
@@ -23,6 +25,7 @@ from scaseg.inference.preprocessing import (
     ImageLike,
     Uploads,
     as_array,
+    input_size,
 )
 from scaseg.inference.processes import Arena
 from scaseg.inference.segmentation import Segmentation
@@ -33,6 +36,7 @@ from scaseg.plots.palette import default_palette
 from scaseg.system import Precision, autocast
 
 MOST_HELD, MOST_ON_GPU = 1 << 24, 1 << 27  # probabilities held at once: 64 and 512 MiB
+MOST_ASIDE = 1 << 19  # pixels that one core computes by itself: some 0.3 GB (pipeline.PASS_BYTES)
 
 Key = TypeVar("Key")
 # opens the probabilities of one image, for its key and (H, W): a function that takes some rows
@@ -113,13 +117,16 @@ def predict_stream(
     open_scores: OpenScores | None = None,
     pictures: bool = True,
     arena: Arena | None = None,
+    cores: int = 1,
 ) -> Iterator[tuple[Key, Segmentation]]:
     """Segment images (H, W, C) as they come; each result has the key that came with its image.
 
     Images of a similar size wait for each other, a few at most: the order may change. What
     open_scores(key, (H, W)) opens gets the probabilities of an image from the top, some rows at a
     time, (classes, rows, W); so that they need never be held all at once. confidence: keep it.
-    pictures: keep the image itself. arena: where labels are wanted, if it has room.
+    pictures: keep the image itself. arena: where labels are wanted, if it has room. cores: more
+    than 1 gives each core of a CPU a batch of its own, where that is small, instead of a share of
+    each layer.
     """
     tta = tta or TestTimeAugmentation()
     check_confidence(min_confidence)
@@ -131,13 +138,17 @@ def predict_stream(
     batch_size = usual_batch_size(batch_size, device.type)
     queue: SizeQueue[_Queued] = SizeQueue(model, tta, batch_size)
     keep = _Keep(scores, confidence, min_confidence, open_scores, pictures, arena)
-    uploads, under_way = Uploads(device), list[_UnderWay]()
+    uploads, under_way = Uploads(device), list[Callable[[], _UnderWay]]()
+    stack = ExitStack()
+    pool: ThreadPoolExecutor | None = None
+    if cores > 1 and device.type == "cpu" and not (open_scores or tta.window or tta.crf):
+        pool = stack.enter_context(one_core_each(model, cores))
 
-    def compute(batch: list[_Queued]) -> Iterator[tuple[Any, Segmentation]]:
+    def segment(batch: list[_Queued]) -> _UnderWay:
         # what is kept, written or smoothed at once is looked at before
         at_once = not is_cuda or scores or open_scores or tta.crf
         finite: list[Tensor] | None = None if at_once else []
-        with evaluating(model), autocast(device.type, precision):
+        with torch.no_grad(), evaluating(model), autocast(device.type, precision):
             # a GPU is fastest with all rows at once
             groups = _alike(batch, len(model.config.classes), MOST_ON_GPU if is_cuda else None)
             images = uploads([[one.pixels for one in alike] for alike in groups])
@@ -149,13 +160,23 @@ def predict_stream(
             ]
         checks = _host_copy(torch.stack(finite)) if finite else None
         event = torch.cuda.current_stream(device).record_event() if is_cuda else None
-        under_way.append(_UnderWay(found, checks, event))
+        return _UnderWay(found, checks, event)
+
+    def compute(batch: list[_Queued]) -> Iterator[tuple[Any, Segmentation]]:
+        if pool is not None:
+            if _input_pixels(model, batch, tta) <= MOST_ASIDE:
+                under_way.append(pool.submit(segment, batch).result)
+                yield from finished(cores)  # so many are computed while this waits for more
+                return
+            yield from finished(0)  # all cores are free for it
+        done = segment(batch)
+        under_way.append(lambda: done)
         # a GPU has its next batches before the host waits for the last one
-        return finished(2 if is_cuda else 0)
+        yield from finished(2 if is_cuda else 0)
 
     def finished(left: int) -> Iterator[tuple[Any, Segmentation]]:
         while len(under_way) > left:
-            batch = under_way.pop(0)
+            batch = under_way.pop(0)()
             if batch.done is not None:
                 batch.done.synchronize()
             if batch.finite is not None and not bool(batch.finite.all()):
@@ -167,16 +188,17 @@ def predict_stream(
                         segmentation.confidence = segmentation.confidence.copy()
                 yield key, segmentation
 
-    try:
-        for key, pixels in images:
-            if batch := queue.add(_Queued(key, pixels), pixels.shape[0], pixels.shape[1]):
+    with stack:
+        try:
+            for key, pixels in images:
+                if batch := queue.add(_Queued(key, pixels), pixels.shape[0], pixels.shape[1]):
+                    yield from compute(batch)
+            while batch := queue.take():
                 yield from compute(batch)
-        while batch := queue.take():
-            yield from compute(batch)
-    except Exception:
-        yield from finished(0)  # what is computed already
-        raise
-    yield from finished(0)
+        except Exception:
+            yield from finished(0)  # what is computed already
+            raise
+        yield from finished(0)
 
 
 def usual_batch_size(batch_size: int | None, device: str) -> int:
@@ -226,6 +248,25 @@ class _UnderWay(NamedTuple):
     found: list[tuple[Any, Segmentation]]
     finite: Tensor | None
     done: torch.Event | None
+
+
+@contextmanager
+def one_core_each(model: Segmenter, count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that compute on one core each."""
+    before = torch.get_num_threads()
+    with evaluating(model):  # for all of them: each would switch it for itself
+        pool = ThreadPoolExecutor(count, "segmenting", torch.set_num_threads, (1,))
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)  # what later threads begin with is one for all
+
+
+def _input_pixels(model: Segmenter, batch: list[_Queued], tta: TestTimeAugmentation) -> int:
+    """Pixels of a batch as the network gets them."""
+    scale, shapes = max(tta.scales), [one.pixels.shape for one in batch]
+    return sum(math.prod(input_size(model, shape[0], shape[1], scale)) for shape in shapes)
 
 
 def _alike(batch: list[_Queued], classes: int, most: int | None) -> list[list[_Queued]]:

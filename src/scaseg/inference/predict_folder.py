@@ -191,6 +191,7 @@ def predict_folder(
     pipeline = Pipeline(here)
     if onnx is not None:
         use_onnx(pipeline.network, onnx() if callable(onnx) else Path(onnx))
+        pipeline.cores = 1  # it has threads of its own
     notes += check_windows(pipeline.network, pipeline.augmentation)
     try:
         if not is_local:
