@@ -110,6 +110,14 @@ def test_on_several_cores(photos, model, tmp_path, monkeypatch, cores):
         np.testing.assert_array_equal(read_labels(tmp_path / "out" / f"{name}.png"), expected)
 
 
+@pytest.mark.parametrize(("free", "cores"), [(None, 16), (1 << 40, 16), (1 << 32, 8), (9, 1)])
+def test_no_more_cores_than_memory_allows(model, tmp_path, monkeypatch, free, cores):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
+    monkeypatch.setattr("scaseg.system.available_memory", lambda device: free)
+    found = pipeline.Pipeline(pipeline.Settings(Path(model), tmp_path, device="cpu"))
+    assert found.cores == cores
+
+
 def test_files_and_patterns(photos, model, tmp_path):
     predict(photos / "one.jpg", photos / "a" / "two.png", model=model, out=tmp_path / "files")
     assert written(tmp_path / "files") == ["one.png", "two.png"]

@@ -23,6 +23,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.io.table import read_rows
 from scaseg.models.build import outline_model
 from scaseg.plots.figures import DARK, save_figure
+from scaseg.registry import BACKBONES
 
 NAMES = ("none", "average", "sca", "object")
 STYLES = dict(zip(NAMES, ("o:", "s--", "D-", "^-"), strict=True))
@@ -33,6 +34,7 @@ FOLDER, PICTURE = "depth", "depth.png"
 TIMES = "cpu.csv"  # by benchmarks/depth.py
 # the whole VGG16 was trained by the same recipe for the comparison of all contexts
 WHOLE = {("vgg16", 5): "rivals/stanford_background"}
+FROZEN = {7: "frozen/scores/test"}  # of the whole MobileNetV2
 
 
 class Cut(NamedTuple):
@@ -156,6 +158,47 @@ def _instead(found: list[Cut]) -> list[str]:
             f"({verdict(gain)}); {deeper.stages} stages without context add {step:+.2f}."
         )
     return lines
+
+
+@maker("frozen-depth")
+def frozen_depth(page: Page, *names: str) -> str:
+    """MobileNetV2 cut off early and frozen: cost, mIoU of some contexts, what each adds.
+
+    names: the second is compared with the first, the others with the second.
+    """
+    found = {
+        stages: page.studies[name]
+        for stages in range(4, 8)
+        if (name := FROZEN.get(stages, f"frozen/stages_{stages}/test")) in page.studies
+    }
+    rows, lines = [], []
+    for stages, study in found.items():
+        backbone = BACKBONES["mobilenet_v2"](stride=16, stages=stages).eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            backbone(torch.zeros(1, 3, HEIGHT, WIDTH))
+        own = {one.name: one for one in study.summaries}
+        cost = (f"{counter.get_total_flops() / 2e9:.2f}", f"{size(backbone) / 1e6:.2f}")
+        scores = (mean_and_error(own[name], "mIoU") if name in own else "" for name in names)
+        rows.append([f"{stages} of 7 stages", reach(backbone), *cost, *scores])
+        pairs = {(pair.first, pair.second): pair.difference for pair in study.pairs}
+        said = [
+            f"`{name}` against `{base}` {with_interval(pairs[base, name])}"
+            for name, base in zip(names[1:], [names[0], *[names[1]] * len(names)], strict=False)
+            if (base, name) in pairs
+        ]
+        lines.append(f"- {stages} of 7 stages: {', '.join(said)}.")
+    head = ["backbone", "sees, pixels", "multiply-adds, G", "parameters, M", *names]
+    note = (
+        f"Test mIoU, mean ± standard error over seeds; cost of the frozen part, of {WIDTH} x "
+        f"{HEIGHT} pixels. Differences paired by seed, with 95 % confidence intervals."
+    )
+    table = markdown_table(head, rows, note).strip()
+    return f"{table}\n\n" + "\n".join(lines) if rows else NOT_YET
+
+
+def size(module: nn.Module) -> int:
+    """How many parameters it has."""
+    return sum(one.numel() for one in module.parameters())
 
 
 def write_depth(studies: Mapping[str, Study], path: Path) -> None:

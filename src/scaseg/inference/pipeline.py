@@ -30,7 +30,12 @@ from scaseg.errors import UserError, WorkError, as_options, located
 from scaseg.inference.crf import DenseCrf
 from scaseg.inference.outputs import Outputs
 from scaseg.inference.parts import Format, write_part
-from scaseg.inference.predict import check_confidence, predict_stream, usual_batch_size
+from scaseg.inference.predict import (
+    MOST_ASIDE,
+    check_confidence,
+    predict_stream,
+    usual_batch_size,
+)
 from scaseg.inference.preprocessing import input_size
 from scaseg.inference.processes import BLOCK, Processes
 from scaseg.inference.segmentation import Segmentation
@@ -124,6 +129,8 @@ class Pipeline:
                 for_prediction(self.network)
         # an image each keeps cores busier than a share of every layer (docs/speed.md)
         self.cores = torch.get_num_threads() if device == "cpu" else 1
+        if (free := system.available_memory(self.network.device)) is not None:  # half for the rest
+            self.cores = max(1, min(self.cores, free // (2 * PASS_BYTES * MOST_ASIDE)))
         self._processes: Processes | None = None
 
     def processes(self, count: int) -> Processes | None:
