@@ -28,7 +28,7 @@ from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
 from scaseg.training.data import can_plan, loader_options, open_data
-from scaseg.training.module import SegmentationModule
+from scaseg.training.module import HostNumber, SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.trainer import cudnn_search
 
@@ -64,15 +64,17 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
         yield "the step", rate(step)
         for name, cache in (("decoded", None), ("cached", Path(folder))):
             made = 2 * workers  # batches that processes have made before the first is asked for
-            if cache is not None:  # one epoch fills it
-                made += math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
-            for what, work in {"loaders": count, "loaders and step": step}.items():
+            filled = 0  # by one epoch
+            if cache is not None:
+                filled = math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
+            ways = {"loaders": (count, made + filled), "loaders and step": (step, max(made, ready))}
+            for what, (work, warm_up) in ways.items():
                 with closing(batches(run, device, cache)) as own:  # processes end, whatever happens
                     found = images_per_second(
                         lambda own=own, work=work: work(next(own)),  # type: ignore[misc]
                         repeats,
                         device,
-                        made if work is count else ready,
+                        warm_up,
                     )
                 yield f"{what}, {name}", found
     yield "scaseg train", whole_training(run, device)
@@ -178,9 +180,10 @@ def training_step(run: RunConfig, device: str) -> Step:
         batch = module.transfer_batch_to_device(batch, torch.device(device), 0)
         with autocast(device, precision):
             loss = module.batch_loss(batch)
+        number = HostNumber(loss.detach())  # read when a training reads it
         optimizer.zero_grad()
         loss.backward()
-        float(loss.detach())  # as a training does: a loss that is not finite is skipped
+        float(number)
         optimizer.step()
         return len(batch.names)
 
