@@ -33,7 +33,8 @@ def main():
         _do(task)
         os.write(says, b"\n")
         text = tasks.get()
-    _do(task)
+    if task:  # an empty one is the last
+        _do(task)
 
 
 def _do(task):
