@@ -7,7 +7,8 @@ new: the recipe on crops of 240 x 320 of photographs at their own size; --enlarg
 fitted into 512 x 512, crops of 384 x 384. fpn, deeplab: the decoders of segmentation-models-pytorch
 (FPN of 256 and 128 channels; DeepLabV3+ of 256), written anew, with exactly as many parameters;
 behind the same MobileNetV2 with its last convolution, AdamW 2e-4 and 2e-3,
-cross-entropy, no running mean. mIoU is that on val, of the last epoch.
+cross-entropy, no running mean. mIoU is that on val, of the last epoch. (deeplab wants no batch of a
+single image: choose data.limit so.)
 """
 
 from __future__ import annotations
@@ -174,7 +175,6 @@ def main() -> None:
     parser.add_argument("--key", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    SegmentationModule.validation_batch = 1
     fit, crop, side = SIZES[options.enlarged]
     for seed in range(options.seeds):
         for net in options.nets:
@@ -185,6 +185,7 @@ def main() -> None:
             if net in STRIDES:
                 keys |= PLAIN | {"model.backbone_options": f"{{stride: {STRIDES[net]}}}"}
             run = load_recipe("own_folder", keys | dict(one.split("=", 1) for one in options.key))
+            SegmentationModule.validation_batch = 1 if net in STRIDES else None  # none is padded
             began = time.perf_counter()
             with built_as(net, options.weights):
                 result = train(run, None, quiet=True)
