@@ -1,4 +1,4 @@
-"""scaseg bench --what run on a GPU: steps as CUDA graphs, augmentation there, processes that read."""
+"""scaseg bench --what run: CUDA graphs, augmentation on the GPU, processes that read."""
 
 import json
 

@@ -76,6 +76,10 @@ class Workers:
         while self._waiting:
             process = self._waiting.pop()
             _tell(process, "{}")  # the last: under MPS a killed process may end those beside it
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                _kill(process)
             _close(process)
 
 
