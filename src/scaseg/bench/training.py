@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 from scaseg.bench.measure import images_per_second
-from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
 from scaseg.data.device_augmentation import collate_planned
 from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, TrainingDataset
@@ -23,10 +22,10 @@ from scaseg.data.sample import Batch, collate, normalize
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.losses import IGNORE
-from scaseg.models.build import build_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
+from scaseg.training.build import build_network
 from scaseg.training.data import can_plan, loader_options, open_data
 from scaseg.training.module import HostNumber, SegmentationModule
 from scaseg.training.run import train
@@ -124,17 +123,8 @@ def whole_batch(run: RunConfig, device: str) -> Batch:
 
 
 def network(run: RunConfig) -> Segmenter:
-    """The network of a run, its weights random."""
-    own = run.model
-    config = ModelConfig(
-        classes=open_data(run, None).classes,
-        backbone=own.backbone,
-        context=own.context,
-        head="compact" if own.head == "auto" else own.head,
-        context_options=own.context_options,
-        backbone_options=own.backbone_options,
-    )
-    return build_model(config)
+    """The network of a run that names no weights: they are random."""
+    return build_network(run, open_data(run, None), lambda line: None)[0]
 
 
 def plain_loop(run: RunConfig, batch: Batch, device: str) -> Step:
