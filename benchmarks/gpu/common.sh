@@ -18,8 +18,8 @@ for one in "$WEIGHTS"/*.safetensors; do [ ! -f "$one" ] || ln -sfn "$one" .; don
 # Seconds of LIMIT that are left, less those that a command needs to end in.
 left() { echo $((LIMIT - SECONDS - ${1:-0} > 0 ? LIMIT - SECONDS - ${1:-0} : 1)); }
 
-# Asked to end when the time is over, and not killed before it had a minute to do so.
-scaseg() { timeout --signal=INT --kill-after=60 "$(left)" "$PYTHON" -m scaseg.cli "$@"; }
+# Asked to end when the time is over, and not killed before it had half a minute to do so.
+scaseg() { timeout --signal=INT --kill-after=30 "$(left)" "$PYTHON" -m scaseg.cli "$@"; }
 
 # A comparison goes on from its rows in docs/results/NAME, whose folder here is runs/NAME.
 begin() {
@@ -43,4 +43,8 @@ tables() {
 }
 
 # Trainings side by side share the GPU under MPS; without it they take turns.
-start_mps() { if command -v nvidia-cuda-mps-control > /dev/null; then nvidia-cuda-mps-control -d; fi; }
+start_mps() {
+    if command -v nvidia-cuda-mps-control > /dev/null; then
+        nvidia-cuda-mps-control -d || echo "MPS runs already"
+    fi
+}

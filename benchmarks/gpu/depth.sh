@@ -10,7 +10,7 @@ compare() { # backbone, weights, stages
         --augment.scale 0.75,1.25 --augment.crop 192,256 --epochs 15 --batch-size 8 \
         --training.warmup 50 --training.pictures 0 --contexts none average sca object \
         --seeds "${SEEDS:-3}" --jobs "${JOBS:-6}" --split test --keep nothing ${EXTRA:-} \
-        --time-limit "$(left 40)" --out "runs/depth/$1_$3"
+        --time-limit "$(left 60)" --out "runs/depth/$1_$3"
 }
 for stages in ${VGG16-2 3 4}; do compare vgg16 vgg16_features_fp16.safetensors "$stages"; done
 for stages in ${MOBILENET-3 5 7}; do

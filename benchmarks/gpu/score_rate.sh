@@ -12,4 +12,4 @@ start_mps
 scaseg compare atlantis_contexts --data data/atlantis --backbone-weights vgg16_features_fp16.safetensors \
     --training.score_lr_factor 0.1 --contexts average sca dot object \
     --seeds "${SEEDS:-3}" --jobs "${JOBS:-5}" --split test --keep nothing ${EXTRA:-} \
-    --time-limit "$(left 40)" --out runs/score_rate
+    --time-limit "$(left 60)" --out runs/score_rate
