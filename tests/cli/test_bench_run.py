@@ -5,6 +5,7 @@ import json
 import pytest
 
 import scaseg
+from scaseg.bench.training import network
 from scaseg.cli import main
 from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.io.table import read_rows
@@ -52,6 +53,13 @@ def test_training_and_prediction_beside_their_parts(small, tmp_path, capsys):
         "small.yaml",
         "timings",
     ]
+
+
+def test_the_network_is_that_of_the_training(tmp_path):
+    keys = {"data.root": str(write_scenes(tmp_path / "scenes")), "model.head": "auto"}
+    keys |= {"model.backbone": "tiny", "model.backbone_options": {}, "model.context_options": {}}
+    made = network(load_recipe("own_folder", keys | {"model.backbone_weights": None}))
+    assert made.config.head == "pointwise"
 
 
 def test_without_photographs_noise_is_made(small, capsys):

@@ -298,14 +298,20 @@ def test_processes_with_more_to_do_stop_in_time(compare, on_a_gpu, over_when_two
     assert not any(is_alive(pid) for _, _, pid, _ in read_diary(compare.diary))
 
 
+def task_of(folder, variant):
+    """What the queue tells a process."""
+    facts = {"variant": variant, "seed": 0, "fold": None}
+    task = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
+    return json.dumps({**task, "place": str(folder / "runs" / "out" / variant)})
+
+
 def test_a_job_that_does_not_stop_ends_with_its_process(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("FAKE_JOB", json.dumps({"seconds": 600, "saved": str(tmp_path / "never")}))
     workers = process.Workers()
-    facts = {"variant": "none", "seed": 0, "fold": None}
-    data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
-    task = json.dumps({**data, "place": str(tmp_path / "runs" / "out" / "none")})
-    turn = workers.start("tests.comparison.fake_job", task, tmp_path / "none.log", 1)
+    turn = workers.start(
+        "tests.comparison.fake_job", task_of(tmp_path, "none"), tmp_path / "log", 1
+    )
     turn.terminate()
     process.end(turn)
     assert turn.returncode in (-signal.SIGKILL, -signal.SIGTERM)  # the latter as it was starting
@@ -319,9 +325,7 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeyp
     workers = process.Workers()
 
     def run(name):
-        facts = {"variant": name, "seed": 0, "fold": None}
-        data = {"run": {"data": {"folds": None}}, "side_by_side": 1, "facts": facts}
-        task = json.dumps({**data, "place": str(tmp_path / "runs" / "out" / name)})
+        task = task_of(tmp_path, name)
         turn = workers.start("tests.comparison.fake_job", task, tmp_path / f"{name}.log", 1)
         turn.wait(240)
         turn.communicate()
@@ -337,6 +341,20 @@ def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path, monkeyp
     workers.close()
     assert not is_alive(first.pid)
     assert not is_alive(last.pid)
+
+
+def test_a_process_that_does_not_end_in_order_is_killed(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("FAKE_JOB", json.dumps({"stays": True}))
+    monkeypatch.setattr(process, "GRACE", 0.5)
+    workers = process.Workers()
+    turn = workers.start(
+        "tests.comparison.fake_job", task_of(tmp_path, "none"), tmp_path / "log", 1
+    )
+    turn.wait(240)
+    turn.communicate()
+    workers.close()
+    assert turn._process.returncode == -signal.SIGKILL
 
 
 def test_a_list_may_be_an_option(compare):

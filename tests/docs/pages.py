@@ -1,4 +1,4 @@
-"""README and the pages of docs/, and the code that they show."""
+"""README, the pages of docs/ and the jobs for a GPU, and the code that they show."""
 
 import re
 import shlex
@@ -6,7 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CARDS = sorted((ROOT / "src" / "scaseg" / "builtin").rglob("README.md"))  # of models
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *CARDS]
+JOBS = ROOT / "benchmarks" / "gpu"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *CARDS, JOBS / "README.md"]
 WRITTEN = [page for page in PAGES if page.name != "log.md"]  # the log tells of what was, too
 
 
@@ -34,3 +35,11 @@ def command_lines(text):
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     for command in re.findall(r"`(scaseg [^`\n]+)`", prose):
         yield shlex.split(command)
+
+
+def script_commands(text):
+    """Every command of scaseg in a shell script; a variable without a default is cpu, or 7."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text.replace("\\\n", " "))
+    text = re.sub(r"\$\([^()]*\)|\$\w+", "7", text.replace("$DEVICE", "cpu"))
+    for command in re.findall(r"^ *(scaseg .*)$", text, flags=re.MULTILINE):
+        yield shlex.split(command, comments=True)

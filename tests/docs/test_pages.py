@@ -1,6 +1,7 @@
 """Links lead somewhere, commands exist, Python runs: in README and in docs/."""
 
 import re
+import subprocess
 
 import pytest
 from PIL import Image
@@ -9,12 +10,14 @@ from scaseg.cli import build_parser
 from scaseg.cli.settings import check_keys, split_keys
 from scaseg.errors import UserError
 from tests.docs.pages import (
+    JOBS,
     PAGES,
     ROOT,
     WRITTEN,
     command_lines,
     named,
     python_blocks,
+    script_commands,
     without_code,
 )
 
@@ -66,6 +69,17 @@ def test_commands_are_found():
     found = [command for page in WRITTEN for command in command_lines(page.read_text("utf-8"))]
     assert len(found) > 20
     assert ["scaseg", "data", "list"] in found
+
+
+@pytest.mark.parametrize("job", sorted(JOBS.glob("*.sh")), ids=named)
+def test_jobs_for_a_gpu_are_understood(job):
+    """Where they run, a mistake costs minutes of a machine that is hard to get."""
+    subprocess.run(["bash", "-n", job], check=True)
+    commands = list(script_commands(job.read_text(encoding="utf-8")))
+    assert len(commands) > 0 or job.name in ("common.sh", "verify.sh", "peers.sh")
+    for command in commands:
+        assert refused(command[1:]) is None, command
+    assert f"`{job.name}`" in (JOBS / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=named)

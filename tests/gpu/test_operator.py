@@ -1,12 +1,21 @@
 """The operator and the block on a CUDA device: the same numbers, no wait, captured in a graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from scaseg import selective_context
 from scaseg.registry import CONTEXTS
 from tests.nn.blocks import make
-from tests.ops.cases import ACTIVATION_NAMES, NAMES, outputs_and_grads, random_case, relative_error
+from tests.ops.cases import (
+    ACTIVATION_NAMES,
+    NAMES,
+    assert_agree,
+    outputs_and_grads,
+    random_case,
+    relative_error,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -39,6 +48,15 @@ def test_agrees_with_the_reference(activation, dtype, channels, n):
                 continue
             allowed = 2 * relative_error(dense[name].cpu(), exact[name]) + 1e-5
             assert relative_error(linear[name].cpu(), exact[name]) <= allowed, name
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_values_of_an_ordinary_map(activation):
+    """Where neurons lie side by side in memory, as x.flatten(2).mT has them."""
+    case = to_gpu(random_case(257, batch=2, features=32, activation=activation))
+    turned = replace(case, values=case.values.mT.contiguous().mT)
+    expected = outputs_and_grads(case, "linear")
+    assert_agree(outputs_and_grads(turned, "linear"), expected, 1e-9)
 
 
 @pytest.mark.parametrize("backend", ["linear", "auto"])

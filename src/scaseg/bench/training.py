@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
 from scaseg.bench.measure import images_per_second
-from scaseg.config.model import ModelConfig
 from scaseg.config.run import RunConfig
 from scaseg.data.device_augmentation import collate_planned
 from scaseg.data.loading import DiskCache, EpochBatchSampler, SamplerState, TrainingDataset
@@ -23,12 +22,12 @@ from scaseg.data.sample import Batch, collate, normalize
 from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.losses import IGNORE
-from scaseg.models.build import build_model
 from scaseg.models.segmenter import Segmenter
 from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
+from scaseg.training.build import build_network
 from scaseg.training.data import can_plan, loader_options, open_data
-from scaseg.training.module import SegmentationModule
+from scaseg.training.module import HostNumber, SegmentationModule
 from scaseg.training.run import train
 from scaseg.training.trainer import cudnn_search
 
@@ -64,15 +63,17 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
         yield "the step", rate(step)
         for name, cache in (("decoded", None), ("cached", Path(folder))):
             made = 2 * workers  # batches that processes have made before the first is asked for
-            if cache is not None:  # one epoch fills it
-                made += math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
-            for what, work in {"loaders": count, "loaders and step": step}.items():
+            filled = 0  # by one epoch
+            if cache is not None:
+                filled = math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
+            ways = {"loaders": (count, made + filled), "loaders and step": (step, max(made, ready))}
+            for what, (work, warm_up) in ways.items():
                 with closing(batches(run, device, cache)) as own:  # processes end, whatever happens
                     found = images_per_second(
                         lambda own=own, work=work: work(next(own)),  # type: ignore[misc]
                         repeats,
                         device,
-                        made if work is count else ready,
+                        warm_up,
                     )
                 yield f"{what}, {name}", found
     yield "scaseg train", whole_training(run, device)
@@ -122,17 +123,8 @@ def whole_batch(run: RunConfig, device: str) -> Batch:
 
 
 def network(run: RunConfig) -> Segmenter:
-    """The network of a run, its weights random."""
-    own = run.model
-    config = ModelConfig(
-        classes=open_data(run, None).classes,
-        backbone=own.backbone,
-        context=own.context,
-        head="compact" if own.head == "auto" else own.head,
-        context_options=own.context_options,
-        backbone_options=own.backbone_options,
-    )
-    return build_model(config)
+    """The network of a run that names no weights: they are random."""
+    return build_network(run, open_data(run, None), lambda line: None)[0]
 
 
 def plain_loop(run: RunConfig, batch: Batch, device: str) -> Step:
@@ -178,9 +170,10 @@ def training_step(run: RunConfig, device: str) -> Step:
         batch = module.transfer_batch_to_device(batch, torch.device(device), 0)
         with autocast(device, precision):
             loss = module.batch_loss(batch)
+        number = HostNumber(loss.detach())  # read when a training reads it
         optimizer.zero_grad()
         loss.backward()
-        float(loss.detach())  # as a training does: a loss that is not finite is skipped
+        float(number)
         optimizer.step()
         return len(batch.names)
 

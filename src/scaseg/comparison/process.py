@@ -74,7 +74,13 @@ class Workers:
 
     def close(self) -> None:
         while self._waiting:
-            _close(self._waiting.pop())
+            process = self._waiting.pop()
+            _tell(process, "{}")  # the last: under MPS a killed process may end those beside it
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+            _close(process)
 
 
 class Turn:

@@ -111,7 +111,8 @@ def measure_maps(model: Segmenter, dataset: SegmentationDataset) -> Row:
 def main() -> None:
     """Do the jobs described on standard input; exit code 1 and one line where one fails.
 
-    A job that names its log may have others after it: a line says that it is done.
+    A job that names its log may have others after it: a line says that it is done. An empty one is
+    the last.
     """
     tasks = SimpleQueue[dict[str, Any]]()
     if not (task := _read_task()):
@@ -119,7 +120,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     says = os.dup(1)
     try:
-        while True:
+        while task:
             if "log" in task:
                 _write_to(task["log"])
             do(task)
@@ -127,6 +128,8 @@ def main() -> None:
                 return
             gc.collect()
             if torch.cuda.is_initialized():
+                # else the next job would find it there, and seem to need less memory of its own
+                torch._C._cuda_clearCublasWorkspaces()
                 torch.cuda.empty_cache()  # those beside it may want the memory
             os.write(says, b"\n")
             task = tasks.get()
@@ -155,13 +158,13 @@ def _write_to(log: str) -> None:
         os.dup2(file.fileno(), 2)
 
 
-def _read_task() -> dict[str, Any]:
-    """Return the next job; an empty one where the queue is gone."""
+def _read_task() -> dict[str, Any] | None:
+    """Return the next job; None where the queue is gone."""
     text = b""
     while not text.endswith(b"\n"):
         part = os.read(0, 65536)  # not sys.stdin: its lock would be held as the process ends
         if not part:
-            return {}
+            return None
         text += part
     task: dict[str, Any] = json.loads(text)
     return task
@@ -169,8 +172,10 @@ def _read_task() -> dict[str, Any]:
 
 def _listen(tasks: SimpleQueue[dict[str, Any]]) -> None:
     """Pass on what else there is to do; with the queue, end this process and all it started."""
-    while task := _read_task():
+    while (task := _read_task()) is not None:
         tasks.put(task)
+        if not task:
+            return
     if hasattr(os, "killpg") and os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
