@@ -35,6 +35,11 @@ PAGES = {
     "rivals/atlantis": "rivals.md#atlantis",
     "rivals/stanford_background": "rivals.md#stanford-background",
     "rivals/camvid": "rivals.md#camvid",
+    **{
+        f"frozen/{cut}/{split}": "experiments/depth.md#frozen-features-cut-off-early"
+        for cut in ("stages_4", "stages_5", "stages_5_long", "stages_6")
+        for split in ("test", "val")
+    },
     "frozen/slower/test": "results/frozen.md#at-a-fifth-of-the-rate",
     "frozen/slower/val": "results/frozen.md#on-val",
     "frozen/test": "results/frozen.md#on-test",
