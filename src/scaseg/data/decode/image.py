@@ -66,7 +66,7 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
     The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
-    if not isinstance(path, Embedded) and Path(path).suffix.lower() == ".npy":
+    if not isinstance(path, Embedded) and _is_array(path):
         return read_label_array(path, max_pixels=max_pixels)
     with open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image, "its values are blurred, use PNG")
@@ -115,6 +115,8 @@ def read_mask(data: bytes, *, max_pixels: int) -> NDArray[np.bool_]:
 
 def png_palette(path: Path, *, max_pixels: int | None = None) -> list[tuple[int, ...]]:
     """Return the colours of a palette PNG, without decoding its pixels; of other files none."""
+    if _is_array(path):
+        return []
     with open_image(path, max_pixels, header=True) as (image, *_):
         if image.format != "PNG" or image.mode != "P" or image.palette is None:
             return []
@@ -126,6 +128,11 @@ def image_mode(path: str | Path, *, max_pixels: int | None = None) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
     with open_image(path, max_pixels, header=True) as (image, *_):
         return image.mode
+
+
+def _is_array(path: str | Path) -> bool:
+    """Whether NumPy saved a label map."""
+    return Path(path).suffix.lower() == ".npy"
 
 
 def _refuse_lossy(image: Image.Image, remedy: str) -> None:
