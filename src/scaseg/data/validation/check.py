@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import PIL
 
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
+from scaseg.data.decode.bands import band_header
 from scaseg.data.folders.pairs import FilePair
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
@@ -82,6 +83,10 @@ def read_data(
         splits["all images"] = everything.pairs
         missing += everything.problems
     pairs = list(chain(*splits.values()))
+    if everything.bands is not None and pairs:  # one type for all, as in training
+        with suppress(UserError, OSError):  # it cannot be read: said of it below
+            first = everything.photograph((splits.get("train") or pairs)[0].image)
+            everything.dtype = band_header(first, max_pixels=everything.max_pixels).dtype
     checks = check_pairs(everything, pairs, workers=workers, progress=progress)
     return Reading(everything, splits, missing, checks)
 
