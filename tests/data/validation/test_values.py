@@ -348,6 +348,8 @@ def test_names_that_differ_in_case_alone_are_said(root):
     ("text", "said"),
     [
         ("sky,tree,road", "one line with commas; write one name a line"),
+        ("# mine\nsky\ntree", "begins with a comment ('# mine'); write the names alone"),
+        ("#1\n#2", None),
         ("0 sky\n1 tree\n2 road", "numbers stand before the names ('0 sky'); write the names"),
         ("1: sky\n2: tree\n3: road", "and 'unlabelled' before them where 0 is no class"),
         ("1 sky\n3 tree\n2 road", None),
