@@ -66,6 +66,12 @@ def test_arrays_that_may_not_be_written_are_copied():
     assert not np.shares_memory(image, locked)
 
 
+@pytest.mark.parametrize("classes", [3, "abc"])
+def test_classes_are_a_list_of_names(scenes, classes):
+    with pytest.raises(UserError, match=f"classes: {classes!r}; give a list of names"):
+        scaseg.train(RUN, None, data=Scenes(scenes, "train"), classes=classes, quiet=True)
+
+
 def test_a_folder_and_a_dataset_of_ours_can_be_given_too(scenes, expected):
     parts = {"data": FolderDataset(scenes, "train"), "val": FolderDataset(scenes, "val")}
     for given in ({"data": scenes}, parts):
