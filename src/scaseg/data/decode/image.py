@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -77,6 +78,9 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
             raise UserError("", f"a {image.mode} label map", remedy)
         if several:
             raise UserError("", "a label map of several pages", "give a file for each")
+        if bits := _few_bits(image):
+            remedy = f"save it with 8: some tools read 1 as {255 // (2**bits - 1)}"
+            raise UserError("", f"a grey label map of {bits} bits", remedy)
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
 
@@ -138,6 +142,18 @@ def _is_array(path: str | Path) -> bool:
 def _refuse_lossy(image: Image.Image, remedy: str) -> None:
     if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
         raise UserError("", "a JPEG label map", remedy)
+
+
+def _few_bits(image: Image.Image) -> int:
+    """Bits a pixel of a grey image that Pillow spreads to 8, as brightness; 0 where it does not.
+
+    Of 2 bits the last class would be 255, unlabelled.
+    """
+    for tile in getattr(image, "tile", ()) if image.mode == "L" else ():
+        args = tile.args if isinstance(tile.args, str) else str(tile.args[0])
+        if found := re.match("L;([24])", args):
+            return int(found[1])
+    return 0
 
 
 def image_size(
