@@ -338,6 +338,19 @@ def test_label_maps_that_were_all_refused_are_not_called_unlabelled(root):
     assert not any("no pixel" in line for line in lines(errors))
 
 
+def test_masks_of_two_kinds_are_said(root):
+    """Half of 0 and 255, half of 0 and 1: half of the foreground was unlabelled."""
+    labels_everywhere(root, [0, 1])
+    label_map(root / "labels/b.png", [0, 255])
+    names(root, "ground wall")
+    [said] = lines(check_data(FolderDataset, root).warnings)
+    assert said.startswith("labels/b.png: holds 255 where other label maps hold 1: masks of two")
+    assert said.endswith("give --data.label_map '{255: 1}'")
+    assert not check_data(FolderDataset, root, label_map={255: 1}).findings
+    label_map(root / "labels/a.png", [0, 1, 255])
+    assert not check_data(FolderDataset, root).findings
+
+
 def test_names_that_differ_in_case_alone_are_said(root):
     names(root, "Car tree car")
     [said] = lines(check_data(FolderDataset, root).warnings)

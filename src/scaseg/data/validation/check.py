@@ -32,7 +32,7 @@ from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 6  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 7  # raise it when the check learns something: what older ones found valid may not be
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]

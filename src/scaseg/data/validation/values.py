@@ -67,6 +67,14 @@ def value_findings(
             "holds only 0 and 255, like all label maps here: probably binary masks",
             "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
         )
+    elif training and values == {0, 1, IGNORE} and unlabelled_255:
+        foreground = [one.values & {1, IGNORE} for one in statistics.values()]
+        if {1, IGNORE} not in foreground:  # never in one map: two ways to say the same?
+            yield warning(
+                shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
+                "holds 255 where other label maps hold 1: masks of two kinds?",
+                "where 255 is that class too, give --data.label_map '{255: 1}'",
+            )
     from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
     if from_one and (known is None or max(labels) == known):
         yield Finding(
