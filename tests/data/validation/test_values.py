@@ -389,6 +389,23 @@ def test_hold_out_beside_a_val_list_is_refused(root, capsys):
     assert "held out" in capsys.readouterr().err
 
 
+def test_a_fourth_band_is_not_taken_for_transparency_unsaid(root):
+    """Near infrared, of aerial pictures: white shone through, and nobody said so."""
+    for path in (root / "images").iterdir():
+        pixels = np.asarray(Image.open(path).convert("RGB"))
+        opaque = np.full_like(pixels[..., :1], 255)
+        Image.fromarray(np.dstack([pixels, opaque])).save(path.with_suffix(".tif"))
+        path.unlink()
+    assert not check_data(FolderDataset, root).findings
+    for path in (root / "images").iterdir():
+        pixels = np.asarray(Image.open(path))
+        Image.fromarray(np.dstack([pixels[..., :3], 200 - pixels[..., 0] // 2])).save(path)
+    [said] = lines(check_data(FolderDataset, root).warnings)
+    assert "partly transparent: 5 of 5 photographs, taken as over white; where the fourth" in said
+    assert said.endswith("read all four with --data.bands 4")
+    assert not check_data(FolderDataset, root, bands=4).findings
+
+
 def test_photographs_of_more_bits_than_eight(root, capsys):
     """12 bits of a microscope's camera in a file of 16: as photographs they had 9 greys."""
     images = sorted((root / "images").iterdir())

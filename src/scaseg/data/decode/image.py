@@ -128,7 +128,16 @@ def png_palette(path: Path, *, max_pixels: int | None = None) -> list[tuple[int,
         return [tuple(levels[at : at + 3]) for at in range(0, len(levels), 3)]
 
 
-def image_mode(path: str | Path, *, max_pixels: int | None = None) -> str:
+def is_veiled(path: str | Path | Embedded, *, max_pixels: int | None = None) -> bool:
+    """Whether most pixels of a photograph are partly transparent, as a fourth band looks."""
+    if image_mode(path, max_pixels=max_pixels) != "RGBA":
+        return False
+    with open_image(path, max_pixels) as (image, *_):
+        alpha = np.asarray(image.getchannel("A"))
+        return bool(2 * np.count_nonzero((alpha > 0) & (alpha < 255)) > alpha.size)
+
+
+def image_mode(path: str | Path | Embedded, *, max_pixels: int | None = None) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
     with open_image(path, max_pixels, header=True) as (image, *_):
         return image.mode

@@ -24,7 +24,7 @@ from scaseg.data.folders.pairs import FilePair
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting
-from scaseg.data.validation.values import dark_findings, value_findings, zero_in_words
+from scaseg.data.validation.values import band_findings, value_findings, zero_in_words
 from scaseg.errors import UserError, plural
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import on_disk, shown, user_cache
@@ -118,7 +118,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         *(check.findings for check in checks),
         value_findings(everything, checks),
         findings.palette_findings(everything, checks),
-        dark_findings(everything, checks),
+        band_findings(everything, checks),
         findings.duplicate_findings(root, splits, checks),
         findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
@@ -248,7 +248,7 @@ def require_valid(
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
     values = list(value_findings(data, checks, training=training))
     values += findings.palette_findings(data, checks)
-    values += dark_findings(data, checks)
+    values += band_findings(data, checks)
     overlap = list(findings.overlap_findings(splits, checks))
     more = [*values, *findings.duplicate_findings(data.root, splits, checks)]
     if training:
