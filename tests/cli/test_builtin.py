@@ -218,6 +218,42 @@ def test_data_without_names_are_taken_by_their_numbers(place, capsys):
         assert "note" not in capsys.readouterr().err
 
 
+def trained_with(folder, **data):
+    """The built-in model, as if its training had read labels so."""
+    model = scaseg.load_model("outdoor")
+    model.config.training["recipe"]["data"] = {"name": "folder", "root": "first", **data}
+    model.save_pretrained(folder)
+    return ["evaluate", "--model", str(folder), "--device", "cpu", "--workers", "0"]
+
+
+def test_names_given_in_training_do_not_hide_another_order(place, capsys):
+    """Those of the training named no classes; these name the same, in another order."""
+    command = trained_with(place / "model", classes=list(CLASSES))
+    labelled(place / "mine", (*CLASSES[1:], "sky"))
+    said = refused(capsys, *command, "--data", "mine")
+    assert "class 0 is 'tree', the model's is 'sky' (8 and 8 classes)" in said
+    main([*command, "--data", "mine", "--data.classes", json.dumps(CLASSES)])  # said once more
+    labelled(place / "ours", [f"{name} (translated)" for name in CLASSES])
+    main([*command, "--data", "ours"])
+    (place / "mine").rename(place / "first")  # where the training was given its names
+    main([*command, "--data", "first"])
+
+
+def test_labels_of_other_data_are_read_as_in_training_and_that_is_said(place, capsys):
+    command = trained_with(place / "model", label_map={9: 1}, reduce_zero_label=True)
+    labels = labelled(place / "mine", CLASSES) / "labels" / "a.png"
+    Image.fromarray(np.ones((48, 64), np.uint8)).save(labels)
+    note = "note: labels are read as in the model's training: "
+    for options, said in [
+        ((), f"{note}--data.label_map '{{9: 1}}' --data.reduce_zero_label true"),
+        (("--data.label_map", "{}"), f"{note}--data.reduce_zero_label true"),
+        (("--data.label_map", "{}", "--data.reduce_zero_label", "false"), ""),
+    ]:
+        main([*command, "--data", "mine", *options])
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[1:] == ([said] if said else [])
+
+
 def test_data_of_the_training_need_no_note(place, capsys):
     (labelled(place / "mine", CLASSES) / "classes.txt").unlink()
     model = scaseg.load_model("outdoor")

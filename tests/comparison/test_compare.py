@@ -85,6 +85,21 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
     assert "holds a comparison with other settings" in capsys.readouterr().err
 
 
+def test_it_is_said_which_images_the_scores_are_of(tmp_path, capsys):
+    """Without a list of test images those held out, or even those of the training."""
+    scenes = write_scenes(tmp_path / "scenes", 2, size=(40, 48), lists=False)
+    common = ["compare", "--data", str(scenes), *LIGHT, "--epochs", "1"]
+    common += ["--contexts", "none", "--seeds", "1", "--data.hold_out"]
+    for share, images in [
+        ("0.5", "1 image: 1 of 2 training images held out"),
+        ("0", "2 images: all images, those of the training among them"),
+    ]:
+        main([*common, share, "--out", str(tmp_path / share)])
+        out, err = capsys.readouterr()
+        assert f"Mean ± standard error over seeds. Evaluated on {images}." in out
+        assert f"1 of 1 trainings to do, 1 at once\nevaluated on {images}\n" in err
+
+
 def test_rows_of_other_label_maps_are_not_mixed_in(tmp_path, capsys):
     """Labels corrected in place: what is finished would stand beside what is not."""
     scenes, out = write_scenes(tmp_path / "scenes", 12, size=(40, 48)), tmp_path / "out"

@@ -125,6 +125,18 @@ def test_photographs_beside_the_splits_are_said(tmp_path):
     ]
 
 
+def test_folders_of_pairs_beside_the_splits_are_said(tmp_path):
+    for name in ("train", "train_extra", "Validation", "holdout"):
+        photograph(tmp_path / name / "images" / "a.jpg", 100 + len(name))
+        labels(tmp_path / name / "masks" / "a.png")
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    assert FolderDataset.splits(tmp_path) == ("train", "val")
+    assert FolderDataset(tmp_path, "train").notes == [
+        "holdout/ is not used: its name says no split",
+        "train_extra/ is not used: its name says no split",
+    ]
+
+
 def test_lists_come_before_folders(tmp_path):
     for name in ("train/a", "train/b", "val/c"):
         photograph(tmp_path / "images" / f"{name}.jpg")

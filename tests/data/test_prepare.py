@@ -176,9 +176,14 @@ def test_a_data_set_without_splits_or_classes(tmp_path):
     assert [sample.name for sample in FolderDataset(ours)] == ["a", "sub/b"]
     replicas.png(source / "labels" / "a.png", [[0, 1, 300]] * 2, np.uint16)
     (ours / "labels" / "a.png").unlink()
-    with pytest.raises(IncompleteError, match=r"plain: 1 problems") as refused:
+    with pytest.raises(IncompleteError, match=r"plain: 1 problem;") as refused:
         prepare(FolderDataset, source, ours)
     assert "a.jpg: has labels from 0 to 300; 8 bits hold 0 to 255" in str(refused.value.problems[0])
+    for path in source.glob("labels/**/*.png"):
+        path.unlink()
+    with pytest.raises(IncompleteError, match=r"plain: 3 problems;") as refused:
+        prepare(FolderDataset, source, ours)
+    assert str(refused.value.problems[-1]) == f"{source}: has no pair"
 
 
 def test_a_full_disk_ends_it(tmp_path, source, monkeypatch):

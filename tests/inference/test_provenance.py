@@ -96,6 +96,30 @@ def test_all_of_anothers_results_may_be_replaced(photos, model, other, tmp_path,
     assert "3 existed already" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("option", ["--overlay", "--scores", "--json", "--confidence"])
+def test_nothing_of_anothers_stays_beside_what_is_replaced(
+    photos, model, other, tmp_path, capsys, option
+):
+    """A picture of the old labels lay beside the new ones."""
+    out = tmp_path / "out"
+    predict(photos, option, model=model, out=out)
+    before = everything(out)
+    said = refused(capsys, photos, "--overwrite", model=other, out=out)
+    assert "results of another model, and " in said
+    assert "would stay; give its option too, remove it, or give another folder" in said
+    assert everything(out) == before
+    predict(photos, "--overwrite", model=model, out=out)  # those of the same model agree
+    predict(photos, option, "--overwrite", model=other, out=out)
+
+
+def test_a_file_of_the_user_may_stay_beside(photos, model, other, tmp_path):
+    out = tmp_path / "out"
+    predict(photos, model=model, out=out)
+    (out / "one.json").write_text("{}")
+    predict(photos, "--overwrite", model=other, out=out)
+    assert (out / "one.json").read_text() == "{}"
+
+
 def test_results_replaced_in_part_are_nobodys(photos, model, other, tmp_path, capsys):
     """Cut off while it replaces another model's results, a run leaves both: none goes on."""
     out = tmp_path / "out"

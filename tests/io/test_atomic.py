@@ -1,5 +1,6 @@
 """Whole files: what is there stays until the next one is finished."""
 
+import errno
 import json
 import os
 
@@ -63,3 +64,13 @@ def test_an_error_names_the_file_and_not_the_temporary_one(name, tmp_path):
         write_text(tmp_path / name, "text")
     assert error.value.filename == str(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "named"), [(OSError(errno.ENOSPC, "full"), True), (ConnectionResetError(), False)]
+)
+def test_a_full_disk_is_said_of_the_file_that_did_not_fit(error, named, tmp_path):
+    """write() knows no name; what is read meanwhile, from a network, is another matter."""
+    with pytest.raises(type(error)) as found, whole_file(tmp_path / "a.txt"):
+        raise error
+    assert found.value.filename == (str(tmp_path / "a.txt") if named else None)

@@ -75,6 +75,16 @@ def test_any_class_name_can_be_shown(tmp_path):
     assert [tick.get_text() for tick in ticks] == classes
 
 
+@pytest.mark.parametrize("draw", [confusion_figure, per_class_figure])
+def test_long_names_leave_room_for_the_picture(draw):
+    """A class of CORINE, the European land cover."""
+    corine = "Land principally occupied by agriculture, with areas of natural vegetation"
+    figure = draw(confusion(5), ["sea", "vineyards", corine, "pastures", "bog"])
+    FigureCanvasAgg(figure).draw()
+    box = figure.axes[0].get_position()
+    assert box.width > 0.3
+
+
 def test_letters_come_from_any_font_that_has_them(tmp_path):
     """Script capitals lie in fonts that matplotlib brings, but not in its usual one."""
     classes = ["\N{MATHEMATICAL SCRIPT CAPITAL A}", "b"]

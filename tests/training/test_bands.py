@@ -9,6 +9,8 @@ from PIL import Image
 
 import scaseg
 from scaseg.cli import main
+from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.validation.check import check_data
 from scaseg.errors import UserError
 from scaseg.training.callbacks import LastCheckpoint
 from scaseg.training.evaluation import evaluate
@@ -123,10 +125,11 @@ def test_arrays_with_bands_first_are_named(tmp_path):
 def test_one_type_for_all_files(tmp_path):
     data = write_bands(tmp_path)
     np.save(data / "images" / "a3.npy", np.load(data / "images" / "a3.npy").astype(np.float32))
-    with pytest.raises(
-        UserError, match=r"a3.npy: has 5 bands of float32; give an image with 5 ban"
-    ):
+    said = "a3.npy: has 5 bands of float32; give an image with 5 bands of uint16"
+    with pytest.raises(UserError, match=said):
         scaseg.train(quick.settings(data, data__bands=5), None, quiet=True)
+    [error] = check_data(FolderDataset, data, bands=5).errors  # no less than training says
+    assert str(error).endswith(said)
     with pytest.raises(UserError, match=r"it is an array of NumPy.*; give data.bands"):
         scaseg.train(quick.settings(data), None, quiet=True)
 

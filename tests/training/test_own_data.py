@@ -8,6 +8,7 @@ from PIL import Image
 import scaseg
 from scaseg.config.recipe import load_recipe
 from scaseg.data.datasets.folder import FolderDataset
+from scaseg.data.datasets.own import OwnDataset
 from scaseg.errors import UserError
 from tests.scenes import CLASSES, write_scenes
 from tests.training.quick import TINY, settings
@@ -54,6 +55,21 @@ def test_it_gives_the_weights_that_a_folder_gives(scenes, expected, kind):
     result = scaseg.train(RUN, None, data=data, val=val, classes=CLASSES, quiet=True)
     for name, tensor in result.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
+
+
+def test_arrays_that_may_not_be_written_are_copied():
+    """np.asarray(photograph) is one; torch warned once, of undefined behavior."""
+    locked = np.zeros((8, 8, 3), np.uint8)
+    locked.flags.writeable = False
+    image = OwnDataset([(locked, np.zeros((8, 8), np.uint8))], classes=CLASSES)[0].image
+    assert image.flags.writeable
+    assert not np.shares_memory(image, locked)
+
+
+@pytest.mark.parametrize("classes", [3, "abc"])
+def test_classes_are_a_list_of_names(scenes, classes):
+    with pytest.raises(UserError, match=f"classes: {classes!r}; give a list of names"):
+        scaseg.train(RUN, None, data=Scenes(scenes, "train"), classes=classes, quiet=True)
 
 
 def test_a_folder_and_a_dataset_of_ours_can_be_given_too(scenes, expected):

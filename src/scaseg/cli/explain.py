@@ -130,14 +130,17 @@ def _dataset(options: argparse.Namespace, model: Segmenter) -> SegmentationDatas
     from dataclasses import replace  # not above: `scaseg --help` would wait for it
 
     from scaseg.data.splits import evaluation_split
-    from scaseg.models.labels import check_classes, data_config, trained_on
+    from scaseg.models.labels import check_classes, data_config, reading_note, trained_on
 
     config = data_config(model, options.data)
     if options.max_pixels is not None:
         config = replace(config, max_pixels=options.max_pixels)
     dataset, description = evaluation_split(config, options.split, trained_on=trained_on(model))
     check_classes(model, dataset)
-    print_notes([f"{len(dataset)} photographs: {description}"], quiet=options.quiet)
+    notes = [f"{len(dataset)} photographs: {description}"]
+    if (note := reading_note(model, config)) is not None:
+        notes.append(f"note: {note}")
+    print_notes(notes, quiet=options.quiet)
     return dataset
 
 

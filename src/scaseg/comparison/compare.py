@@ -23,7 +23,7 @@ from scaseg.comparison.queue import Queue
 from scaseg.comparison.ray_jobs import place_on
 from scaseg.comparison.results import RESULTS, Results
 from scaseg.comparison.statistics import Summary, summarize, values_of
-from scaseg.comparison.tables import to_row, write_tables
+from scaseg.comparison.tables import evaluated_on, to_row, write_tables
 from scaseg.comparison.worker import evaluate_model
 from scaseg.config.effect import require_effect
 from scaseg.config.keys import COMPARED, require_read
@@ -148,6 +148,8 @@ def compare(
             for note in notes:
                 log(note)
             log(f"{len(waiting)} of {len(wanted)} trainings to do, {at_once} at once")
+            if images := evaluated_on([one._asdict() for one in folds.values()]):
+                log(f"evaluated on {images}")
         if shared:
             queue.claims = Claims(folder)
         queue.work(wanted)

@@ -18,6 +18,7 @@ from scaseg.comparison.statistics import (
     known,
     standard_error,
 )
+from scaseg.errors import plural
 from scaseg.io.atomic import write_text
 from scaseg.io.table import write_rows
 
@@ -56,8 +57,22 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]], *notes
     return "\n".join([*lines, ""])
 
 
-def markdown(summaries: Sequence[Summary]) -> str:
-    """The comparison as tables for people: scores and costs, then differences to the first."""
+def evaluated_on(rows: Rows) -> str:
+    """The images that all rows are of, as `evaluate` says it; empty where they are several.
+
+    >>> evaluated_on([{"split": "the split test", "images": 4}] * 2)
+    '4 images: the split test'
+    """
+    known = (row for row in rows if row.get("split") and row.get("images"))
+    found = {row["split"]: plural(int(row["images"]), "image") for row in known}
+    return "".join(f"{images}: {split}" for split, images in found.items() if len(found) == 1)
+
+
+def markdown(summaries: Sequence[Summary], images: str = "") -> str:
+    """The comparison as tables for people: scores and costs, then differences to the first.
+
+    images: what all of it was evaluated on.
+    """
     first, counted = summaries[0].name, summaries[0].counted
     averaged = ", seeds averaged within each" if counted == "folds" else ""
     text = markdown_table(
@@ -70,7 +85,8 @@ def markdown(summaries: Sequence[Summary]) -> str:
             ]
             for one in summaries
         ],
-        f"Mean ± standard error over {counted}{averaged}.",
+        f"Mean ± standard error over {counted}{averaged}."
+        + (f" Evaluated on {images}." if images else ""),
     )
     rows = []
     for one in summaries[1:]:
@@ -114,7 +130,8 @@ def maps_markdown(rows: Rows, names: Sequence[str]) -> str:
 def write_tables(summaries: Sequence[Summary], rows: Rows, folder: Path) -> None:
     """Write table.md, with the measures of the maps below, and table.csv."""
     maps = maps_markdown(rows, [one.name for one in summaries])
-    write_text(folder / TABLE, markdown(summaries) + (f"\n{maps}" if maps else ""))
+    scores = markdown(summaries, evaluated_on(rows))
+    write_text(folder / TABLE, scores + (f"\n{maps}" if maps else ""))
     write_rows(folder / CSV_TABLE, [to_row(one) for one in summaries])
 
 

@@ -23,9 +23,13 @@ def read_class_names(path: Path) -> list[str]:
 
 
 def plain_names(lines: list[str], place: str) -> list[str]:
-    """Return lines that are names; UserError where commas divide them, or numbers count them."""
+    """Return lines that are names; UserError where commas, a comment or numbers are there too."""
     if len(lines) == 1 and "," in lines[0]:
         raise UserError(place, "one line with commas", "write one name a line")
+    marked = sum(line.startswith("#") for line in lines)
+    if 0 < marked < len(lines) and lines[0].startswith("#"):  # every name would be off by one
+        remedy = "write the names alone, one a line"
+        raise UserError(place, "begins with a comment", remedy, repr(lines[0]))
     matches = [_NUMBERED.fullmatch(line) for line in lines]
     numbers = [int(match[1]) for match in matches if match]
     if len(lines) > 1 and numbers in (list(range(len(lines))), list(range(1, len(lines) + 1))):

@@ -18,7 +18,7 @@ from PIL import Image
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION
 from scaseg.data.validation.findings import in_parallel
-from scaseg.errors import UserError, WorkError
+from scaseg.errors import UserError, WorkError, plural
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
 from scaseg.io.lock import folder_lock
 from scaseg.io.paths import check_folder, on_disk, shown
@@ -143,7 +143,9 @@ def write_folder(
     missing = [task for task in tasks.values() if not _is_whole(task)]
     skipped = len(tasks) - len(missing)
     empty = [split for split, data in parts.items() if not len(data)]
-    problems += [UserError(source, f"{split} has no pair") for split in empty]
+    problems += [
+        UserError(source, f"{split} has no pair" if split else "has no pair") for split in empty
+    ]
     lists: dict[str, Sequence[str]]
     lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
     if classes is not None:
@@ -161,8 +163,8 @@ def write_folder(
     )
     problems += [problem for problem in written if problem is not None]
     if problems:
-        remedy = f"correct them and prepare again, what is done in {destination} is kept"
-        error = IncompleteError(source, f"{len(problems)} problems", remedy)
+        remedy = f"prepare again when that is mended, what is done in {destination} is kept"
+        error = IncompleteError(source, plural(len(problems), "problem"), remedy)
         error.problems = problems
         raise error
     for name, lines in lists.items():

@@ -29,7 +29,7 @@ from scaseg.inference.segmentation import Segmentation
 from scaseg.inference.sources import InputFile
 from scaseg.io.atomic import LEFTOVER, sync_folder, whole_file, write_json
 from scaseg.io.model_folder import CONFIG, WEIGHTS
-from scaseg.io.ownership import MARK, RECORD, check_replaceable
+from scaseg.io.ownership import MARK, RECORD, check_replaceable, is_ours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +64,15 @@ class Outputs:
         wanted[CONFIDENCE] = self.confidence
         suffixes = [suffix for suffix, asked in wanted.items() if asked]
         return [self.path(name, suffix) for suffix in (*suffixes, LABELS)]
+
+    def left_beside(self, name: PurePath) -> Path | None:
+        """Return a result of ours for an image that is there and would not be written anew."""
+        wanted = self.paths(name)
+        for suffix in (OVERLAY, SCORES, AREAS, CONFIDENCE):
+            path = self.path(name, suffix)
+            if path not in wanted and path.is_file() and is_ours(path):  # the user's may stay
+                return path
+        return None
 
     def check(
         self, inputs: Iterable[InputFile], *, skip_existing: bool, overwrite: bool
@@ -195,10 +204,13 @@ class Provenance:
         self.begun = False
         self._replacement: dict[str, Any] | None = None  # of the record of other results
 
-    def check(self, replaced: Iterable[PurePath] | None = None) -> None:
+    def check(
+        self, replaced: Iterable[PurePath] | None = None, outputs: Outputs | None = None
+    ) -> None:
         """Refuse a folder with results of another model, or made with other options.
 
-        replaced: the names whose results --overwrite replaces; none of another model's may stay.
+        replaced: the names whose results --overwrite replaces by `outputs`; none of another model's
+        may stay.
         Results without a record are older, or made by hand: nothing is known of them.
         """
         if (differs := self._difference()) is None:
@@ -214,6 +226,9 @@ class Provenance:
             if not names & {hash(result.with_suffix("")), hash(image)}:
                 remedy = "give all of its images, or another folder"
                 raise UserError("--out", f"{differs}, and {result} would stay", remedy)
+            if outputs is not None and (beside := outputs.left_beside(image)) is not None:
+                remedy = "give its option too, remove it, or give another folder"
+                raise UserError("--out", f"{differs}, and {beside.name} would stay", remedy)
         self._replacement = self.record | ({} if replaced is None else {UNFINISHED: True})
 
     def begin(self) -> None:

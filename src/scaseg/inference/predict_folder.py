@@ -157,7 +157,7 @@ def predict_folder(
         workers=workers,
     )
     provenance = Provenance(out, folder, settings.changing())
-    provenance.check((file.name for file in inputs) if overwrite else None)
+    provenance.check((file.name for file in inputs) if overwrite else None, outputs)
     tally, began, is_mixed = Tally(existing=existing), time.monotonic(), False
     notes = [*model_notes(model, folder), *inputs.notes]
 

@@ -34,7 +34,10 @@ def whole_file(
         yield temporary
         take_place(temporary, path, durable=durable, previous=previous, exclusive=exclusive)
     except OSError as error:
-        if str(error.filename) == str(temporary):  # a name that says nothing to anybody
+        # a name that says nothing to anybody; or none, where a disk is full
+        if str(error.filename) == str(temporary) or (
+            error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        ):
             error.filename = str(path)
         raise
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -17,15 +18,46 @@ from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, located
 from scaseg.io.model_folder import CONFIG
 from scaseg.models.segmenter import Segmenter
+from scaseg.registry import DATASETS
 
 MOST_NAMES = 12  # in a message
 
 
 def data_config(model: Segmenter, root: str | None = None) -> DataConfig:
-    """Return how the labels of a model's training were read, for data at `root` (None: there)."""
+    """Return how the labels of a model's training were read, for data at `root` (None: there).
+
+    Class names that the training was given hold for other data too, unless files of these name the
+    same classes in another order: then `check_classes` is to see that.
+    """
     with located(f"--model: {CONFIG}"):
         config = model.config.trained_on()
-    return replace(config, root=root if root is not None else config.root)
+    if root is None or _is_there(config, Path(root)):
+        return replace(config, root=root or config.root)
+    kind = DATASETS.choose(config.name)
+    if config.classes is not None and not config.label_map and issubclass(kind, PairedDataset):
+        with suppress(UserError):  # names that cannot be read contradict nothing
+            found = match_classes(kind.own_classes(Path(root)) or (), config.classes)
+            if any(index not in (None, place) for place, index in enumerate(found)):
+                config = replace(config, classes=None)
+    return replace(config, root=root)
+
+
+def reading_note(model: Segmenter, config: DataConfig) -> str | None:
+    """Return a note on settings of the training by which labels of other data are read too."""
+    trained, usual = data_config(model), DataConfig()
+    if config.root is None or _is_there(trained, Path(config.root)):
+        return None
+    kept = [
+        f"--data.{key} {shlex.quote(str(value).lower())}"
+        for key in ("label_map", "reduce_zero_label", "ignore_index")
+        if (value := getattr(config, key)) == getattr(trained, key) != getattr(usual, key)
+    ]
+    return f"labels are read as in the model's training: {' '.join(kept)}" if kept else None
+
+
+def _is_there(config: DataConfig, root: Path) -> bool:
+    """Whether this is the folder of the training."""
+    return config.root is not None and Path(config.root).absolute() == root.absolute()
 
 
 def trained_on(model: Segmenter) -> str | None:
@@ -40,11 +72,11 @@ def unnamed_classes(model: Segmenter, dataset: SegmentationDataset) -> str | Non
     None where that is no news: the data name some, are those of the training, or the model's own
     classes have only numbers.
     """
-    root, trained, own = dataset.root, trained_on(model), model.config.classes
+    root, own = dataset.root, model.config.classes
     if (
         dataset.classes is not None
         or root is None
-        or (trained is not None and Path(trained).absolute() == root.absolute())
+        or _is_there(data_config(model), root)
         or own == tuple(f"class {index}" for index in range(len(own)))
     ):
         return None

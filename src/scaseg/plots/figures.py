@@ -21,6 +21,7 @@ from scaseg.io.atomic import whole_file
 from scaseg.io.ownership import CONFUSION, MARK, PER_CLASS
 from scaseg.io.table import write_rows
 from scaseg.metrics import ConfusionMatrix, percent
+from scaseg.plots.palette import LONGEST_NAME, shorten
 
 BLUE, MIDDLE, LIGHT = "#3b6ea5", "#6a97c4", "#9bbcd9"
 GRAY, DARK = "#c9d3de", "#555555"
@@ -102,8 +103,9 @@ def confusion_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     axes = figure.add_subplot()
     colors = colormaps["Blues"].with_extremes(bad="#eeeeee")  # a class that does not occur
     image = axes.imshow(shares, cmap=colors, vmin=0, vmax=100)
-    axes.set_xticks(range(count), classes, rotation=90, fontsize=8, parse_math=False)
-    axes.set_yticks(range(count), classes, fontsize=8, parse_math=False)
+    names = list(map(_short, classes))
+    axes.set_xticks(range(count), names, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(count), names, fontsize=8, parse_math=False)
     axes.set_xlabel("prediction", fontsize=large)
     axes.set_ylabel("truth", fontsize=large)
     axes.set_title("Where the pixels of each class went (%)", fontsize=large)
@@ -143,7 +145,7 @@ def per_class_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     for row in rows[:absent]:
         note = axes.text(1, row, "does not occur", va="center", fontsize=8)
         note.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
-    axes.set_yticks(rows, [classes[index] for index in order], parse_math=False)
+    axes.set_yticks(rows, [_short(classes[index]) for index in order], parse_math=False)
     axes.set_xticks(range(0, 101, 20))
     means = scores.summary().items()
     axes.set(xlim=(0, 122), ylim=(-0.7, len(order) - 0.3), xlabel="%")
@@ -153,6 +155,11 @@ def per_class_figure(confusion: ConfusionMatrix, classes: Sequence[str]) -> Figu
     axes.spines["bottom"].set_bounds(0, 100)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
+
+
+def _short(name: str) -> str:
+    """A class name that leaves room for the picture."""
+    return name if len(name) <= LONGEST_NAME else shorten(name, LONGEST_NAME)
 
 
 def curve_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:

@@ -15,6 +15,7 @@ Palette = Sequence[Color]
 UNLABELLED = (0, 0, 0)
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 SMALL = 0.001  # classes with a smaller share are counted, not named
+LONGEST_NAME = 40  # letters of a class that pictures show
 FEWEST = 8  # rows that a legend may always have; more only up to the picture's height
 
 # Ten pleasant colors, then each time the one farthest (in OKLab, where equal steps look equal) from
@@ -161,7 +162,7 @@ def _entries(
         return f"{name}  {100 * share:.1f} %" if shares else name
 
     lines: list[tuple[Color | None, str]] = [
-        (color, line(shorten(name, 40), share)) for share, name, color in named
+        (color, line(shorten(name, LONGEST_NAME), share)) for share, name, color in named
     ]
     if rest:
         lines.append((None, line(f"{len(rest)} more", sum(rest))))

@@ -28,7 +28,13 @@ from scaseg.io.model_folder import find_model, model_notes
 from scaseg.io.ownership import MARK, check_replaceable
 from scaseg.metrics import Calibration, ConfusionMatrix, Scores, percent
 from scaseg.models.build import load_model
-from scaseg.models.labels import check_classes, data_config, trained_on, unnamed_classes
+from scaseg.models.labels import (
+    check_classes,
+    data_config,
+    reading_note,
+    trained_on,
+    unnamed_classes,
+)
 from scaseg.models.segmenter import Segmenter, evaluating
 from scaseg.plots.figures import EVALUATION, write_evaluation
 from scaseg.progress import Progress, progress_bar
@@ -120,7 +126,8 @@ def evaluate(
     if isinstance(data, SegmentationDataset):
         dataset, machine, check = data, machine or MachineConfig(device="cpu"), check or "all"
     else:
-        config = data_config(model, None if data is None else str(data))
+        root = (overrides or {}).get("data.root") if data is None else str(data)
+        config = data_config(model, root)
         run = load_recipe(None, dict(overrides or {}), data=config)
         if run.data.root is None and not run.data.is_generated:
             raise UserError("--data", "nothing", "give the folder of photographs and labels")
@@ -128,6 +135,8 @@ def evaluate(
         choose_accelerator(machine)
         dataset, description = evaluation_split(run.data, split, trained_on=trained_on(model))
         notes.append(f"{plural(len(dataset), 'image')}: {description}")
+        if (note := reading_note(model, run.data)) is not None:
+            notes.append(f"note: {note}")
     if (note := unnamed_classes(model, dataset)) is not None:
         notes.append(f"note: {note}")
     # an `out` that cannot be written is refused now, not after the work

@@ -380,6 +380,8 @@ def _given(
     """The run with what its data are given as: a folder, names of classes, or datasets."""
     config = run.data
     if classes is not None:
+        if isinstance(classes, (int, str)):  # a text would be a class a letter
+            raise UserError("classes", f"{classes!r}", "give a list of names")
         config = replace(config, classes=tuple(classes))
     if isinstance(data, (str, Path)):
         config, data = replace(config, root=str(data)), None

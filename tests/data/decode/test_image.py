@@ -1,12 +1,15 @@
 """Photographs and label maps as they come: turned, in other colour spaces, deep, transparent."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
 from scaseg.data.decode.files import ORIENTATION
 from scaseg.data.decode.image import image_size, read_image, read_labels, rgb
-from tests.faults.image_seeds import png_by_hand
+from tests.faults.image_seeds import png_by_hand, png_chunk
 
 PIXELS = np.zeros((24, 40, 3), np.uint8)
 PIXELS[:, :20] = (200, 40, 40)
@@ -159,6 +162,22 @@ def test_what_cannot_be_labels_is_refused(tmp_path):
         read_labels(tmp_path / "rgb.png")
     with pytest.raises(ValueError, match=r"lossy.jpg: a JPEG label map"):
         read_labels(tmp_path / "lossy.jpg")
+
+
+@pytest.mark.parametrize(("bits", "read_as"), [(2, 85), (4, 17)])
+def test_grey_labels_of_few_bits_are_refused(bits, read_as, tmp_path):
+    """Pillow spreads them to 0 to 255: of 2 bits, class 3 was unlabelled."""
+    rows = np.full((8, 9), 0x1B, np.uint8)  # 0 1 2 3, or 1 11
+    rows[:, 0] = 0  # no filter
+    header = struct.pack(">IIBBBBB", 64 // bits, 8, bits, 0, 0, 0, 0)
+    body = png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(rows.tobytes()))
+    data = b"\x89PNG\r\n\x1a\n" + body + png_chunk(b"IEND", b"")
+    (tmp_path / "few.png").write_bytes(data)
+    said = (
+        f"few.png: a grey label map of {bits} bits; save it with 8: some tools read 1 as {read_as}"
+    )
+    with pytest.raises(ValueError, match=said):
+        read_labels(tmp_path / "few.png")
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path):

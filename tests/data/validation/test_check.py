@@ -173,6 +173,15 @@ def test_the_quick_check_decodes_no_photograph(root, monkeypatch):
         quick_check(FolderDataset(root))
 
 
+def test_label_maps_may_be_arrays(root):
+    as_images = check_data(FolderDataset, root)
+    for path in (root / "labels").glob("*.png"):
+        np.save(path.with_suffix(".npy"), np.asarray(Image.open(path)))
+        path.unlink()
+    assert check_data(FolderDataset, root) == as_images
+    quick_check(FolderDataset(root))
+
+
 def test_labels_that_are_no_images_are_compared_when_read(root):
     class Arrays(FolderDataset):
         def read_values(self, path):

@@ -338,6 +338,19 @@ def test_label_maps_that_were_all_refused_are_not_called_unlabelled(root):
     assert not any("no pixel" in line for line in lines(errors))
 
 
+def test_masks_of_two_kinds_are_said(root):
+    """Half of 0 and 255, half of 0 and 1: half of the foreground was unlabelled."""
+    labels_everywhere(root, [0, 1])
+    label_map(root / "labels/b.png", [0, 255])
+    names(root, "ground wall")
+    [said] = lines(check_data(FolderDataset, root).warnings)
+    assert said.startswith("labels/b.png: holds 255 where other label maps hold 1: masks of two")
+    assert said.endswith("give --data.label_map '{255: 1}'")
+    assert not check_data(FolderDataset, root, label_map={255: 1}).findings
+    label_map(root / "labels/a.png", [0, 1, 255])
+    assert not check_data(FolderDataset, root).findings
+
+
 def test_names_that_differ_in_case_alone_are_said(root):
     names(root, "Car tree car")
     [said] = lines(check_data(FolderDataset, root).warnings)
@@ -348,6 +361,8 @@ def test_names_that_differ_in_case_alone_are_said(root):
     ("text", "said"),
     [
         ("sky,tree,road", "one line with commas; write one name a line"),
+        ("# mine\nsky\ntree", "begins with a comment ('# mine'); write the names alone"),
+        ("#1\n#2", None),
         ("0 sky\n1 tree\n2 road", "numbers stand before the names ('0 sky'); write the names"),
         ("1: sky\n2: tree\n3: road", "and 'unlabelled' before them where 0 is no class"),
         ("1 sky\n3 tree\n2 road", None),
@@ -372,6 +387,23 @@ def test_hold_out_beside_a_val_list_is_refused(root, capsys):
     (root / "val.txt").rename(root / "test.txt")
     train(root, *hold_out)
     assert "held out" in capsys.readouterr().err
+
+
+def test_a_fourth_band_is_not_taken_for_transparency_unsaid(root):
+    """Near infrared, of aerial pictures: white shone through, and nobody said so."""
+    for path in (root / "images").iterdir():
+        pixels = np.asarray(Image.open(path).convert("RGB"))
+        opaque = np.full_like(pixels[..., :1], 255)
+        Image.fromarray(np.dstack([pixels, opaque])).save(path.with_suffix(".tif"))
+        path.unlink()
+    assert not check_data(FolderDataset, root).findings
+    for path in (root / "images").iterdir():
+        pixels = np.asarray(Image.open(path))
+        Image.fromarray(np.dstack([pixels[..., :3], 200 - pixels[..., 0] // 2])).save(path)
+    [said] = lines(check_data(FolderDataset, root).warnings)
+    assert "partly transparent: 5 of 5 photographs, taken as over white; where the fourth" in said
+    assert said.endswith("read all four with --data.bands 4")
+    assert not check_data(FolderDataset, root, bands=4).findings
 
 
 def test_photographs_of_more_bits_than_eight(root, capsys):

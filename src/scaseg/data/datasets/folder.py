@@ -16,6 +16,7 @@ from scaseg.data.folders.layout import (
     Layout,
     Place,
     contents,
+    dataset_folders,
     find_layout,
     in_order,
     nearest_file,
@@ -66,9 +67,17 @@ class FolderDataset(PairedDataset):
             for place in splits.values()
             if place.labels is None
         ]
-        if whole is None or find_lists(self.root):
+        if find_lists(self.root):
             return found
         used = {place.images for place in splits.values()}
+        if whole is None:
+            others = set(subfolders(self.root)) - {path.parent.name for path in used}
+            found += [
+                f"{shown(name)}/ is not used: its name says no split"
+                for name in sorted(others)
+                if dataset_folders(subfolders(self.root / name))[0]
+            ]
+            return found
         loose = [path.name for path in whole.images.iterdir() if path not in used] if used else []
         if beside := sorted(name for name in loose if not name.startswith(".")):
             folders = ", ".join(f"{shown(path.name)}/" for path in sorted(used))

@@ -132,7 +132,7 @@ class OwnDataset(SegmentationDataset):
             problem = f"image: {image.shape[2]} channels of {image.dtype}"
             raise UserError(place, problem, f"give {channels} of {dtype}, as the others")
         if dtype == "uint8":
-            return image
+            return np.require(image, requirements="W")  # torch warns of np.asarray(photograph)
         image = image.astype(np.float32)
         if not np.isfinite(image).all():
             raise UserError(place, "image: values that are not finite", "replace them")

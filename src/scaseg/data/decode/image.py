@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -66,7 +67,7 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
     The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
     refused: their values are not class indices. max_pixels and errors as for read_image.
     """
-    if not isinstance(path, Embedded) and Path(path).suffix.lower() == ".npy":
+    if not isinstance(path, Embedded) and _is_array(path):
         return read_label_array(path, max_pixels=max_pixels)
     with open_image(path, max_pixels) as (image, _, _, several):
         _refuse_lossy(image, "its values are blurred, use PNG")
@@ -77,6 +78,9 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
             raise UserError("", f"a {image.mode} label map", remedy)
         if several:
             raise UserError("", "a label map of several pages", "give a file for each")
+        if bits := _few_bits(image):
+            remedy = f"save it with 8: some tools read 1 as {255 // (2**bits - 1)}"
+            raise UserError("", f"a grey label map of {bits} bits", remedy)
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
 
@@ -115,6 +119,8 @@ def read_mask(data: bytes, *, max_pixels: int) -> NDArray[np.bool_]:
 
 def png_palette(path: Path, *, max_pixels: int | None = None) -> list[tuple[int, ...]]:
     """Return the colours of a palette PNG, without decoding its pixels; of other files none."""
+    if _is_array(path):
+        return []
     with open_image(path, max_pixels, header=True) as (image, *_):
         if image.format != "PNG" or image.mode != "P" or image.palette is None:
             return []
@@ -122,15 +128,41 @@ def png_palette(path: Path, *, max_pixels: int | None = None) -> list[tuple[int,
         return [tuple(levels[at : at + 3]) for at in range(0, len(levels), 3)]
 
 
-def image_mode(path: str | Path, *, max_pixels: int | None = None) -> str:
+def is_veiled(path: str | Path | Embedded, *, max_pixels: int | None = None) -> bool:
+    """Whether most pixels of a photograph are partly transparent, as a fourth band looks."""
+    if image_mode(path, max_pixels=max_pixels) != "RGBA":
+        return False
+    with open_image(path, max_pixels) as (image, *_):
+        alpha = np.asarray(image.getchannel("A"))
+        return bool(2 * np.count_nonzero((alpha > 0) & (alpha < 255)) > alpha.size)
+
+
+def image_mode(path: str | Path | Embedded, *, max_pixels: int | None = None) -> str:
     """Return how pixels are stored, without decoding them: L, P, RGB, ..."""
     with open_image(path, max_pixels, header=True) as (image, *_):
         return image.mode
 
 
+def _is_array(path: str | Path) -> bool:
+    """Whether NumPy saved a label map."""
+    return Path(path).suffix.lower() == ".npy"
+
+
 def _refuse_lossy(image: Image.Image, remedy: str) -> None:
     if image.format == "JPEG" or image.info.get("compression") in ("jpeg", "tiff_jpeg"):
         raise UserError("", "a JPEG label map", remedy)
+
+
+def _few_bits(image: Image.Image) -> int:
+    """Bits a pixel of a grey image that Pillow spreads to 8, as brightness; 0 where it does not.
+
+    Of 2 bits the last class would be 255, unlabelled.
+    """
+    for tile in getattr(image, "tile", ()) if image.mode == "L" else ():
+        args = tile.args if isinstance(tile.args, str) else str(tile.args[0])
+        if found := re.match("L;([24])", args):
+            return int(found[1])
+    return 0
 
 
 def image_size(

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import PIL
 
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
+from scaseg.data.decode.bands import band_header
 from scaseg.data.folders.pairs import FilePair
 from scaseg.data.validation import findings
 from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting
-from scaseg.data.validation.values import dark_findings, value_findings, zero_in_words
+from scaseg.data.validation.values import band_findings, value_findings, zero_in_words
 from scaseg.errors import UserError, plural
 from scaseg.io.atomic import write_text
 from scaseg.io.paths import on_disk, shown, user_cache
@@ -31,7 +32,7 @@ from scaseg.losses import class_weights, paper_class_weights
 from scaseg.progress import Progress
 
 HEADERS, DECODED = 2000, 16  # pairs that quick_check reads: their headers, their label maps
-VERSION = 6  # raise it when the check learns something: what older ones found valid may not be
+VERSION = 7  # raise it when the check learns something: what older ones found valid may not be
 
 Pixels = tuple[tuple[int, ...], ...]  # of each class, in each part
 Notify = Callable[[str], None]
@@ -82,6 +83,10 @@ def read_data(
         splits["all images"] = everything.pairs
         missing += everything.problems
     pairs = list(chain(*splits.values()))
+    if everything.bands is not None and pairs:  # one type for all, as in training
+        with suppress(UserError, OSError):  # it cannot be read: said of it below
+            first = everything.photograph((splits.get("train") or pairs)[0].image)
+            everything.dtype = band_header(first, max_pixels=everything.max_pixels).dtype
     checks = check_pairs(everything, pairs, workers=workers, progress=progress)
     return Reading(everything, splits, missing, checks)
 
@@ -113,7 +118,7 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
         *(check.findings for check in checks),
         value_findings(everything, checks),
         findings.palette_findings(everything, checks),
-        dark_findings(everything, checks),
+        band_findings(everything, checks),
         findings.duplicate_findings(root, splits, checks),
         findings.overlap_findings(splits, checks),
         findings.stray_findings(everything, splits),
@@ -243,7 +248,7 @@ def require_valid(
     names = data.classes or tuple(map(str, range(len(pixels[0]))))
     values = list(value_findings(data, checks, training=training))
     values += findings.palette_findings(data, checks)
-    values += dark_findings(data, checks)
+    values += band_findings(data, checks)
     overlap = list(findings.overlap_findings(splits, checks))
     more = [*values, *findings.duplicate_findings(data.root, splits, checks)]
     if training:

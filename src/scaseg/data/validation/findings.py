@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scaseg.config.run import LARGEST_LABEL, SMALLEST_SIDE
 from scaseg.data.datasets.base import PairedDataset
-from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, png_palette
+from scaseg.data.decode.image import IMAGE_SUFFIXES, image_size, is_veiled, png_palette
 from scaseg.data.folders.pairs import FilePair
 from scaseg.data.sample import IGNORE
 from scaseg.errors import UserError, one_line
@@ -116,6 +116,7 @@ class SampleCheck:
     is_scaled: bool = False  # the label map has another size, but the photograph's shape
     digest: bytes | None = None  # of the photograph's pixels
     brightest: int | None = None  # of their values, 0 to 255
+    is_veiled: bool = False  # most of them are partly transparent
     statistics: LabelStatistics | None = None
     palette: Sequence[tuple[int, ...]] = ()  # of the label map, where its indices are the classes
     findings: list[Finding] = field(default_factory=list)
@@ -129,6 +130,8 @@ class SampleCheck:
             person = b"%dx%d" % (height, width)
             if dataset.bands is None:
                 self.brightest = int(pixels.max())
+                found = dataset.photograph(self.image)
+                self.is_veiled = is_veiled(found, max_pixels=dataset.max_pixels)
             self.digest = hashlib.blake2b(pixels.data, person=person, digest_size=16).digest()
 
     def read_headers(self, dataset: PairedDataset) -> None:

@@ -32,14 +32,24 @@ MOST_PASTED = 32  # values beyond 999 that may be classes: ids of objects are mo
 Statistics = Mapping[Path, LabelStatistics]
 
 
-def dark_findings(dataset: PairedDataset, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
-    """Find photographs of 12 or 16 bits that use few of them: of 8 bits they are nearly black."""
+def band_findings(dataset: PairedDataset, checks: Iterable[SampleCheck]) -> Iterator[Finding]:
+    """Find photographs that are more than red, green and blue of 8 bits.
+
+    Of 12 or 16 bits that use few of them, they are nearly black. A fourth band, such as near
+    infrared, is taken for transparency: white shines through.
+    """
+    checks = list(checks)
     found = [one.brightest for one in checks if one.brightest is not None]
     dark = [one for one in found if one < DARK]
     if 2 * len(dark) > len(found):
         problem = f"nearly black: {len(dark)} of {len(found)} photographs have no value above "
         problem += f"{max(dark)} of 255"
         remedy = "files of 12 or 16 bits are read whole with --data.bands 1 (or 3, ...)"
+        yield warning(shown(dataset.root), problem, remedy)
+    veiled = sum(one.is_veiled for one in checks)
+    if 2 * veiled > len(found):
+        problem = f"partly transparent: {veiled} of {len(found)} photographs, taken as over white"
+        remedy = "where the fourth band is no transparency, read all four with --data.bands 4"
         yield warning(shown(dataset.root), problem, remedy)
 
 
@@ -67,6 +77,14 @@ def value_findings(
             "holds only 0 and 255, like all label maps here: probably binary masks",
             "give --data.label_map '{255: 1}', or '{255: 255}' where 255 is unlabelled",
         )
+    elif training and values == {0, 1, IGNORE} and unlabelled_255:
+        foreground = [one.values & {1, IGNORE} for one in statistics.values()]
+        if {1, IGNORE} not in foreground:  # never in one map: two ways to say the same?
+            yield warning(
+                shown(next(path for path, one in statistics.items() if IGNORE in one.values)),
+                "holds 255 where other label maps hold 1: masks of two kinds?",
+                "where 255 is that class too, give --data.label_map '{255: 1}'",
+            )
     from_one = bool(labels) and min(labels) == 1 and not dataset.reduce_zero_label
     if from_one and (known is None or max(labels) == known):
         yield Finding(
