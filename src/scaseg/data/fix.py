@@ -17,7 +17,7 @@ from scaseg.data.folders.pairs import FilePair, Listing
 from scaseg.data.prepare import Prepared, require_outside, write_folder
 from scaseg.data.sample import IGNORE, Sample
 from scaseg.data.validation.check import Reading, read_data
-from scaseg.data.validation.findings import SampleCheck
+from scaseg.data.validation.samples import SampleCheck
 from scaseg.data.validation.values import value_findings
 from scaseg.errors import UserError
 from scaseg.io.lock import folder_lock

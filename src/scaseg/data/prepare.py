@@ -17,7 +17,7 @@ from PIL import Image
 
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION
-from scaseg.data.validation.findings import in_parallel
+from scaseg.data.validation.samples import in_parallel
 from scaseg.errors import UserError, WorkError, plural
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
 from scaseg.io.lock import folder_lock

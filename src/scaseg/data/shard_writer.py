@@ -15,7 +15,7 @@ from PIL import Image
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.shards import INDEX
 from scaseg.data.sample import Sample
-from scaseg.data.validation.findings import LabelStatistics, sum_pixels
+from scaseg.data.validation.samples import LabelStatistics, sum_pixels
 from scaseg.errors import UserError
 from scaseg.io.atomic import whole_file, write_json
 from scaseg.io.lock import LOCK

@@ -9,7 +9,7 @@ import torch
 
 from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.sample import unit_pixels
-from scaseg.data.validation.findings import in_parallel
+from scaseg.data.validation.samples import in_parallel
 from scaseg.progress import Progress
 
 MOST_IMAGES = 1000  # evenly spread: more change the third digit at most

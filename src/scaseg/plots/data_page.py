@@ -18,8 +18,8 @@ from scaseg.data.datasets.base import SegmentationDataset
 from scaseg.data.decode.bands import picture
 from scaseg.data.sample import IGNORE
 from scaseg.data.validation.check import Reading
-from scaseg.data.validation.findings import Finding, LabelStatistics, in_parallel
 from scaseg.data.validation.report import Report, by_kind
+from scaseg.data.validation.samples import Finding, LabelStatistics, in_parallel
 from scaseg.errors import UserError, plural
 from scaseg.io.ownership import MARK
 from scaseg.io.paths import shown

@@ -8,7 +8,7 @@ from PIL import Image
 
 from scaseg.data.datasets.folder import FolderDataset
 from scaseg.data.validation.check import check_data, count_pixels, quick_check
-from scaseg.data.validation.findings import check_pairs, in_parallel
+from scaseg.data.validation.samples import check_pairs, in_parallel
 from scaseg.errors import UserError
 from scaseg.losses import paper_class_weights
 from tests.data.test_folder import write

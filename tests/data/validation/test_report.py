@@ -1,7 +1,7 @@
 import pytest
 
-from scaseg.data.validation.findings import Finding
 from scaseg.data.validation.report import Report, render
+from scaseg.data.validation.samples import Finding
 
 
 def report_with(findings=(), classes=("sky", "a very long name of a class that goes on", "道路")):

@@ -22,8 +22,15 @@ from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.decode.bands import band_header
 from scaseg.data.folders.pairs import FilePair
 from scaseg.data.validation import findings
-from scaseg.data.validation.findings import LabelStatistics, SampleCheck, check_pairs, sum_pixels
 from scaseg.data.validation.report import PAPER, Report, Weighting
+from scaseg.data.validation.samples import (
+    Finding,
+    LabelStatistics,
+    SampleCheck,
+    check_pairs,
+    in_parallel,
+    sum_pixels,
+)
 from scaseg.data.validation.values import band_findings, value_findings, zero_in_words
 from scaseg.errors import UserError, plural
 from scaseg.io.atomic import write_text
@@ -113,8 +120,8 @@ def report_on(reading: Reading, weighting: Weighting = PAPER) -> Report:
     remedy = "add what is missing, or take the name out"
     found = chain(
         # each once: a problem of the folders is one of every split
-        dict.fromkeys(findings.Finding.from_error(error, remedy) for error in missing),
-        (findings.Finding(shown(root), note, "", severity="warning") for note in everything.notes),
+        dict.fromkeys(Finding.from_error(error, remedy) for error in missing),
+        (Finding(shown(root), note, "", severity="warning") for note in everything.notes),
         *(check.findings for check in checks),
         value_findings(everything, checks),
         findings.palette_findings(everything, checks),
@@ -172,7 +179,7 @@ def quick_check(
             check.read_labels(dataset)
         return check
 
-    checks = findings.in_parallel(read, spaced(HEADERS))
+    checks = in_parallel(read, spaced(HEADERS))
     values = list(value_findings(dataset, checks, training=training, sampled=True))
     values += findings.palette_findings(dataset, checks)
     _raise_first(checks, values)
@@ -187,7 +194,7 @@ def count_pixels(dataset: SegmentationDataset, *, training: bool = False) -> tup
     """
     if not isinstance(dataset, PairedDataset):  # generated: no files, no findings
         numbers = range(len(dataset))
-        drawn = findings.in_parallel(
+        drawn = in_parallel(
             lambda at: LabelStatistics.of(dataset[at].labels), numbers, workers=dataset.threads
         )
         return sum_pixels(drawn, dataset.classes)
@@ -257,7 +264,7 @@ def require_valid(
     for part, counts in zip(parts, pixels, strict=True):
         if not any(counts) and not (training and part is parts[0]):  # said by class_findings
             error = _unlabelled(part.data, "validation" if training else "evaluation")
-            more.append(findings.Finding.from_error(error))
+            more.append(Finding.from_error(error))
     _raise_first(checks, more)
     notes = _notes([*values, *overlap])
     for note in notes:
@@ -269,7 +276,7 @@ def require_valid(
     return pixels
 
 
-def _raise_first(checks: Iterable[SampleCheck], more: Iterable[findings.Finding]) -> None:
+def _raise_first(checks: Iterable[SampleCheck], more: Iterable[Finding]) -> None:
     """Raise the first error that there is, with the number of other files that have some.
 
     What is wrong with photographs that were read for comparison alone (no label map) is left out.
@@ -283,7 +290,7 @@ def _raise_first(checks: Iterable[SampleCheck], more: Iterable[findings.Finding]
         raise UserError(first.place, first.problem, first.remedy + others, first.detail)
 
 
-def _notes(found: Iterable[findings.Finding]) -> list[str]:
+def _notes(found: Iterable[Finding]) -> list[str]:
     return [f"note: {one}" for one in found if one.severity == "warning"]
 
 

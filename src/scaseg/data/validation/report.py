@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scaseg.data.validation.findings import Finding
+from scaseg.data.validation.samples import Finding
 from scaseg.errors import UserError, plural
 
 Problem = TypeVar("Problem", Finding, UserError)

@@ -15,12 +15,12 @@ import numpy as np
 from scaseg.data.class_names import means_unlabelled
 from scaseg.data.datasets.base import PairedDataset
 from scaseg.data.sample import IGNORE
-from scaseg.data.validation.findings import (
+from scaseg.data.validation.findings import is_sparse
+from scaseg.data.validation.samples import (
     MOST_UNNAMED,
     Finding,
     LabelStatistics,
     SampleCheck,
-    is_sparse,
     warning,
 )
 from scaseg.io.paths import shown
