@@ -1,6 +1,7 @@
 """A CPU's cores, each with an image of its own."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_they_find_the_same_in_the_same_order(monkeypatch):
     model = small_model("sca").train()
     images = [picture(20 + 7 * index, 50) for index in range(7)]
     expected = model.predict(images)
-    used, before = threads_of(model, monkeypatch), torch.get_num_threads()
+    used = threads_of(model, monkeypatch)
     found = list(predict_stream(model, enumerate(images), cores=3, confidence=True))
     assert [key for key, _ in found] == list(range(7))
     for (_, one), other in zip(found, expected, strict=True):
@@ -34,7 +35,20 @@ def test_they_find_the_same_in_the_same_order(monkeypatch):
         np.testing.assert_allclose(one.confidence, other.confidence, atol=1e-6)
     assert used == ["segmenting"] * 7
     assert model.training
-    assert torch.get_num_threads() == before
+
+
+def test_threads_of_others_are_as_before():
+    def fresh():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        list(predict_stream(small_model(), [(0, picture(16, 16))], cores=3))
+        assert (torch.get_num_threads(), fresh()) == (2, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_large_image_has_all_of_them(monkeypatch):
