@@ -8,7 +8,7 @@ from torch import nn
 
 from scaseg.cli import main
 from scaseg.export.trace import quiet
-from scaseg.inference import onnx_engine
+from scaseg.inference import onnx_engine, pipeline
 from scaseg.ops.chebyshev import cardinal_basis, chebyshev_nodes
 from tests.export.models import small_model
 from tests.inference.models import picture
@@ -32,7 +32,13 @@ def test_predicting_by_onnx_runtime(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         onnx_engine, "use_onnx", lambda *given, use=onnx_engine.use_onnx: used.append(use(*given))
     )
+    cores, stream = [], pipeline.predict_stream
+    monkeypatch.setattr(
+        pipeline, "predict_stream", lambda *g, **o: cores.append(o["cores"]) or stream(*g, **o)
+    )
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     main([*command, "--engine", "onnx", "--tta", "--out", str(tmp_path / "second")])
+    assert cores == [1]  # ONNX Runtime has threads of its own
     assert "exporting" not in capsys.readouterr().err
     assert used == [None]
     assert made.stat().st_mtime_ns == before
