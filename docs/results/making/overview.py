@@ -37,7 +37,10 @@ PAGES = {
     "rivals/camvid": "rivals.md#camvid",
     **{
         f"frozen/{cut}/{split}": "experiments/depth.md#frozen-features-cut-off-early"
-        for cut in ("stages_4", "stages_5", "stages_5_long", "stages_6", "stanford_5", "camvid_5")
+        for cut in (
+            *("stages_4", "stages_5", "stages_5_long", "stages_6", "whole_long"),
+            *("stanford_5", "camvid_5"),
+        )
         for split in ("test", "val")
     },
     "frozen/slower/test": "results/frozen.md#at-a-fifth-of-the-rate",
