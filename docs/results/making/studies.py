@@ -22,7 +22,7 @@ from scaseg.io.table import Row, read_rows
 from scaseg.registry import CONTEXTS, options_of
 
 # what the others are compared with, where it is not the first of CONTEXTS
-FIRST = {"hyper_parameters": "sca", "atlantis_candidates": "average"}
+FIRST = {"hyper_parameters": "sca", "atlantis_candidates": "average", "cut": "average"}
 ADJUSTED = {"hyper_parameters"}  # many variants in few folds: one noise for all of them
 OPTIONS = {
     name: value.default for name, value in inspect.signature(SelectiveContext).parameters.items()
