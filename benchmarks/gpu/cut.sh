@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # MobileNetV2 cut off after its fifth stage, learning, on ATLANTIS: does selection lead there too?
 source "$(dirname "$0")/common.sh"
-begin cut
+begin cut/atlantis
 trap 'keep cut' EXIT
 start_mps
 scaseg compare atlantis_contexts --data data/atlantis --backbone mobilenet_v2 \
     --backbone-weights mobilenet_v2_features.safetensors --model.backbone_options.stages 5 \
     --model.backbone_options.stride 16 --head pointwise --training.score_lr_factor 0.1 \
     --contexts average cells sca:activation=exp none dot object \
-    --seeds "${SEEDS:-3}" --jobs "${JOBS:-6}" --split test --keep nothing ${EXTRA:-} \
-    --time-limit "$(left 60)" --out runs/cut
+    --seeds "${SEEDS:-3}" --jobs "${JOBS:-9}" --split test --keep nothing ${EXTRA:-} \
+    --time-limit "$(left 60)" --out runs/cut/atlantis

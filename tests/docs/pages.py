@@ -38,8 +38,12 @@ def command_lines(text):
 
 
 def script_commands(text):
-    """Every command of scaseg in a shell script; a variable without a default is cpu, or 7."""
-    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text.replace("\\\n", " "))
+    """Every command of scaseg in a shell script; a variable without a default is cpu, or 7.
+
+    What a function is given beside (`"${@:2}"`, an array) is left out.
+    """
+    text = re.sub(r'"\$\{(@|\w+\[@\])[^}]*\}"', "", text.replace("\\\n", " "))
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
     text = re.sub(r"\$\([^()]*\)|\$\w+", "7", text.replace("$DEVICE", "cpu"))
-    for command in re.findall(r"^ *(scaseg .*)$", text, flags=re.MULTILINE):
+    for command in re.findall(r"^ *(scaseg .*?)(?: &)?$", text, flags=re.MULTILINE):
         yield shlex.split(command, comments=True)

@@ -43,7 +43,8 @@ PAGES = {
         )
         for split in ("test", "val")
     },
-    "cut": "experiments/depth.md#cut-off-early-all-of-it-learning",
+    "cut/atlantis": "experiments/depth.md#cut-off-early-all-of-it-learning",
+    "cut/stanford_background": "experiments/depth.md#cut-off-early-all-of-it-learning",
     "frozen/slower/test": "results/frozen.md#at-a-fifth-of-the-rate",
     "frozen/slower/val": "results/frozen.md#on-val",
     "frozen/test": "results/frozen.md#on-test",

@@ -22,7 +22,10 @@ from scaseg.io.table import Row, read_rows
 from scaseg.registry import CONTEXTS, options_of
 
 # what the others are compared with, where it is not the first of CONTEXTS
-FIRST = {"hyper_parameters": "sca", "atlantis_candidates": "average", "cut": "average"}
+FIRST = {
+    "hyper_parameters": "sca",
+    **dict.fromkeys(("atlantis_candidates", "cut/atlantis", "cut/stanford_background"), "average"),
+}
 ADJUSTED = {"hyper_parameters"}  # many variants in few folds: one noise for all of them
 OPTIONS = {
     name: value.default for name, value in inspect.signature(SelectiveContext).parameters.items()
