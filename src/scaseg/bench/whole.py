@@ -16,7 +16,7 @@ from PIL import Image
 
 from scaseg.bench.prediction import prediction_parts
 from scaseg.bench.run import machine
-from scaseg.bench.training import WORKERS, training_parts
+from scaseg.bench.training import STEP_ON_LOADED, WORKERS, training_parts
 from scaseg.config.recipe import USUAL, load_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.datasets.base import PairedDataset
@@ -130,10 +130,10 @@ def _parts(
 ) -> Iterator[Part]:
     step = 0.0
     for name, found in training_parts(run, device, repeats):
-        if name == "the step":
+        if name == STEP_ON_LOADED:
             step = found
         is_whole = name.startswith("loaders and") or name == "scaseg train"
-        share = (found / step, "of the step") if is_whole else ()
+        share = (found / step, "of the step on them") if is_whole else ()
         yield Part("train", name, found, *share)
     network = 0.0
     for name, found in prediction_parts(settings, files, repeats):
