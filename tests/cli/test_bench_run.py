@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import scaseg
 from scaseg.bench import training
 from scaseg.bench.training import STEP_ON_LOADED, batches, loaded_batches, network, training_parts
+from scaseg.bench.whole import _files
 from scaseg.cli import main
 from scaseg.config.recipe import load_recipe, save_recipe
 from scaseg.io.table import read_rows
@@ -103,6 +106,13 @@ def test_loaded_batches_take_no_more_memory_than_they_may(light, monkeypatch):
     first, *_ = loaded_batches(light, "cpu")
     monkeypatch.setattr(training, "ROOM", first.images.nbytes)  # without labels
     assert len(loaded_batches(light, "cpu")) == 1
+
+
+def test_photographs_are_as_many_as_memory_holds(light):
+    files = _files(light, 50, 2**30)
+    assert len(files) == 50  # some of them several times
+    ten = sum(np.asarray(Image.open(file.path)).nbytes for file in files[:10])
+    assert [len(_files(light, 50, room)) for room in (ten, ten - 1, 1)] == [10, 9, 1]
 
 
 def test_parts_are_measured_in_the_precision_of_a_training_which_ends_with_them(light, monkeypatch):
