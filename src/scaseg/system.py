@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -65,6 +66,19 @@ def autocast(device: str, precision: str = "32") -> AbstractContextManager[Any]:
     if precision == "32":
         return nullcontext()
     return torch.autocast(device, dtype=getattr(torch, PRECISIONS[precision]))
+
+
+@contextmanager
+def matmul_precision(name: str) -> Iterator[None]:
+    """Multiply float32 in "highest" or "high" (TF32 on a GPU), within `with` and not after it."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @cache

@@ -136,31 +136,6 @@ def test_what_is_kept_stays_whatever_is_kept_later(compare):
     assert "--split: none, seed 1 was evaluated on the split test, not the split val; its" in err
 
 
-class EmptyJobs(queue.Queue):
-    """A queue whose jobs are done as soon as they are started."""
-
-    def start(self, job):
-        place = job.run_folder(self.results.folder)
-        place.mkdir(parents=True)
-        (place / "result.json").write_text(json.dumps({**job._asdict(), "mIoU": 50}))
-        return subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
-
-
-def test_nothing_is_started_that_would_not_end_in_time(tmp_path):
-    """Estimated by the job's own variant, with as many side by side."""
-    results = Results(tmp_path)
-    for variant, seconds in (("none", 1.0), ("sca", 5000.0), ("dot", 2.0)):
-        row = {"variant": variant, "seed": 0, "fold": None, "seconds": seconds, "side_by_side": 2}
-        results.rows[Job.of_row(row)] = row
-    work = EmptyJobs(RunConfig(), results, parallel=2, deadline=time.monotonic() + 600)
-    work.work([Job(variant, 1) for variant in ("none", "sca", "dot")])
-    assert set(results.rows) - {Job(variant, 0) for variant in ("none", "sca", "dot")} == {
-        Job("none", 1),
-        Job("dot", 1),
-    }
-    assert (work.waiting, work.failed) == ([Job("sca", 1)], {})
-
-
 def test_one_that_does_not_stop_is_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(queue, "GRACE", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"

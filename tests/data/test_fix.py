@@ -125,6 +125,7 @@ def test_classes_are_merged_and_ignored_by_name(root, out, capsys):
         ("class", "tree", "becomes ground"),
         ("class", "sky", "unlabelled"),
     ]
+    assert "; 3 classes; see " in capsys.readouterr().out
     # a class may take others in under its own name, and keeps its place
     fix(root, out.with_name("second"), "--merge", "tree=road")
     assert (out.with_name("second") / "classes.txt").read_text().split() == ["sky", "tree"]

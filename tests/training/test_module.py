@@ -1,6 +1,7 @@
 """The LightningModule: losses that are no numbers, odd batches, the schedule."""
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -10,13 +11,17 @@ import torch.nn.functional as F
 
 from scaseg import create_model
 from scaseg.config.run import MachineConfig, TrainingConfig
+from scaseg.errors import WorkError
 from scaseg.nn.auxiliary import auxiliary_scores
+from scaseg.system import matmul_precision
 from scaseg.training.checkpoint_io import read_state
+from scaseg.training.evaluation import evaluate
 from scaseg.training.module import SegmentationModule, poly_factor
 from scaseg.training.run import train
 from scaseg.training.run_folder import LAST
+from scaseg.training.trainer import tf32
 from tests.inference.models import refuse_unwaited_copies
-from tests.scenes import write_scenes
+from tests.scenes import CLASSES, write_scenes
 from tests.training import quick
 
 settings = partial(
@@ -203,6 +208,38 @@ def test_cudnn_searches_no_algorithms_for_images_of_many_sizes(scenes, monkeypat
     train(settings(scenes, data__val="auto", augment__crop="[24, 24]"), None, quiet=True)
     assert set(seen) == {("training_step", True), ("validation_step", False)}
     assert not torch.backends.cudnn.benchmark  # who predicts next has images of many sizes
+
+
+@pytest.mark.parametrize("work", ["training", "evaluating", "fails"])
+def test_only_trainings_and_evaluations_compute_in_tf32(scenes, monkeypatch, work):
+    """As on a GPU; whoever computes next has torch's precision as it was, also after an error."""
+    for module in ("run", "evaluation"):
+        tf32 = f"scaseg.training.{module}.tf32"
+        monkeypatch.setattr(tf32, lambda device: matmul_precision("high"))
+    name = "validation_step" if work == "evaluating" else "training_step"
+    seen, step = [], getattr(SegmentationModule, name)
+
+    def remember(self, *arguments):
+        seen.append(torch.get_float32_matmul_precision())
+        if work == "fails":
+            raise RuntimeError("out of memory")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(SegmentationModule, name, remember)
+    with pytest.raises(WorkError) if work == "fails" else nullcontext():
+        if work == "evaluating":
+            evaluate(create_model("tiny", "none", "light", classes=CLASSES), scenes, quiet=True)
+        else:
+            train(settings(scenes), None, quiet=True)
+    assert set(seen) == {"high"}
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_tf32_is_for_gpus():
+    for device, precision in (("cuda", "high"), ("cpu", "highest")):
+        with tf32(device):
+            assert torch.get_float32_matmul_precision() == precision
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_what_a_gpu_takes_is_saved_and_continued(scenes, tmp_path, monkeypatch):

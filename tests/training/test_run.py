@@ -304,6 +304,8 @@ def test_from_python_as_by_command(scenes, tmp_path, capsys):
     overrides = {**light, "data.root": str(scenes), "data.limit": 4, "training.epochs": 1}
     result = scaseg.train("own_folder", tmp_path / "run", overrides=overrides)
     assert "best epoch 1" in result.summary()
+    score = f"3 classes; 1 epoch; mIoU {result.rows[0]['mIoU']:.1f} in epoch 1; {tmp_path}/run)"
+    assert repr(result) == f"Result(tiny, object, pointwise; {score}"
     assert "4 training images, 3 classes" in capsys.readouterr().err
     found = scaseg.evaluate(
         tmp_path / "run", split="val", overrides={"machine.device": "cpu"}, out=tmp_path / "out"

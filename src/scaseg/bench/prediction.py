@@ -41,9 +41,8 @@ def prediction_parts(
         return images_per_second(all_files, repeats, device, warm_up=1)
 
     def whole() -> None:
-        with tempfile.TemporaryDirectory(dir=settings.out) as out:
-            outputs = settings.outputs(Path(out))
-            pipeline.run(files, outputs, count=count, on_bad=lambda *bad: None)
+        outputs = settings.outputs(new_folder(settings.out))
+        pipeline.run(files, outputs, count=count, on_bad=lambda *bad: None)
 
     whole()  # processes have begun, kernels are there
     arrays = [(file, pixels.copy()) for file, pixels in pipeline.read(files, count)]  # type: ignore[union-attr]
@@ -93,18 +92,22 @@ def write(
 ) -> None:
     """Write results as a prediction does, from shared memory where processes write."""
     processes = pipeline.processes(len(results))
-    with tempfile.TemporaryDirectory(dir=place) as out:
-        outputs = pipeline.settings.outputs(Path(out))
+    outputs = pipeline.settings.outputs(new_folder(place))
 
-        def shared() -> Iterator[tuple[InputFile, Segmentation]]:
-            for file, found in results:
-                outputs.prepare(file.name)
-                labels = found.labels
-                if processes is not None:
-                    room = processes.arena.array(labels.shape, labels.dtype)
-                    if room is not None:
-                        room[:] = labels
-                        found = replace(found, labels=room)
-                yield file, replace(found, image=None)
+    def shared() -> Iterator[tuple[InputFile, Segmentation]]:
+        for file, found in results:
+            outputs.prepare(file.name)
+            labels = found.labels
+            if processes is not None:
+                room = processes.arena.array(labels.shape, labels.dtype)
+                if room is not None:
+                    room[:] = labels
+                    found = replace(found, labels=room)
+            yield file, replace(found, image=None)
 
-        write_behind(shared(), outputs, processes, 2 * pipeline.batch_size, lambda: None)
+    write_behind(shared(), outputs, processes, 2 * pipeline.batch_size, lambda: None)
+
+
+def new_folder(place: Path) -> Path:
+    """An empty folder; whoever made `place` removes both: removing files takes as long as work."""
+    return Path(tempfile.mkdtemp(dir=place))

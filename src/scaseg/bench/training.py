@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import chain, count, cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from scaseg.bench.measure import images_per_second
@@ -23,17 +27,19 @@ from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.losses import IGNORE
 from scaseg.models.segmenter import Segmenter
-from scaseg.registry import BACKBONES
 from scaseg.system import autocast, choose_precision
 from scaseg.training.build import build_network
 from scaseg.training.data import can_plan, loader_options, open_data
 from scaseg.training.module import HostNumber, SegmentationModule
 from scaseg.training.run import train
-from scaseg.training.trainer import cudnn_search
+from scaseg.training.trainer import cudnn_search, tf32, wants_search
 
 WORKERS = 8  # processes, at most, as in a training
 EPOCHS = 3  # of a whole training, of which the fastest counts
-FEW = 4  # batches of an epoch of it, on a CPU
+FEW = 4  # batches of an epoch of it, and of loaders, on a CPU
+MANY = 24  # of loaders, on a GPU
+ROOM = 1 << 30  # bytes that they may take
+STEP_ON_LOADED = "the step on loaded batches"
 Step = Callable[[Batch], int]  # takes a step with a batch; how many images that were
 
 
@@ -41,40 +47,35 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
     """Measure the parts of a training, each with its name, in images per second.
 
     The plain loop is what one writes by hand: the same network, one batch that lies on the device,
-    nothing read back. The step is ours with that batch. Loaders decode and augment, or leave
-    augmentation to a GPU; from the cache, decoded images are read as they lie in memory.
+    nothing read back. The step is ours with that batch, and then with batches as loaders leave
+    them: of several sizes, padded, to be augmented by a GPU. Loaders make these same batches again
+    and again; from the cache, decoded images are read as they lie in memory.
     """
-    workers = run.machine.workers or 0
     batch = whole_batch(run, device)
     ready = 8 if device == "cuda" else 1  # steps until kernels are chosen and graphs recorded
+    temporary = tempfile.TemporaryDirectory(prefix="scaseg-")
+    with cudnn_search(wants_search(run)), tf32(device), temporary as folder:
+        plain, step = plain_loop(run, batch, device), training_step(run, device)
+        for name, one in (("a plain PyTorch loop", plain), ("the step", step)):
+            work = partial(one, batch)
+            yield name, images_per_second(work, repeats, device, ready)
+        loaded = loaded_batches(run, device)
 
-    def rate(step: Step) -> float:
-        return images_per_second(lambda: step(batch), repeats, device, ready)
+        def one_pass(work: Step, source: Iterable[Batch]) -> int:
+            return sum(map(work, islice(source, len(loaded))))
 
-    def count(batch: Batch) -> int:
-        return len(batch.names)
-
-    has_one_size = run.augment.crop is not None or run.augment.fit is not None
-    searches = has_one_size and not BACKBONES[run.model.backbone].launch_bound  # as a training does
-    with cudnn_search(searches), tempfile.TemporaryDirectory(prefix="scaseg-") as folder:
-        plain = plain_loop(run, batch, device)
-        yield "a plain PyTorch loop", rate(plain)
-        step = training_step(run, device)
-        yield "the step", rate(step)
+        # once beforehand: kernels are chosen for each size
+        work = partial(one_pass, step, loaded)
+        yield STEP_ON_LOADED, images_per_second(work, repeats, device, warm_up=1)
+        made = 2 * (run.machine.workers or 0)  # batches, before the first is asked for
+        warm_up = 1 + math.ceil(made / len(loaded))  # also fills the cache
+        ways: dict[str, Step] = {"loaders": lambda one: len(one.names), "loaders and step": step}
         for name, cache in (("decoded", None), ("cached", Path(folder))):
-            made = 2 * workers  # batches that processes have made before the first is asked for
-            filled = 0  # by one epoch
-            if cache is not None:
-                filled = math.ceil(len(training_splits(run.data)[0]) / run.training.batch_size)
-            ways = {"loaders": (count, made + filled), "loaders and step": (step, max(made, ready))}
-            for what, (work, warm_up) in ways.items():
-                with closing(batches(run, device, cache)) as own:  # processes end, whatever happens
-                    found = images_per_second(
-                        lambda own=own, work=work: work(next(own)),  # type: ignore[misc]
-                        repeats,
-                        device,
-                        warm_up,
-                    )
+            for what, one in ways.items():
+                source = batches(run, device, cache, len(loaded))
+                with closing(source):  # processes end, whatever happens
+                    work = partial(one_pass, one, source)
+                    found = images_per_second(work, repeats, device, warm_up)
                 yield f"{what}, {name}", found
     yield "scaseg train", whole_training(run, device)
 
@@ -91,28 +92,47 @@ def whole_training(run: RunConfig, device: str) -> float:
     return max(float(row["images_per_second"]) for row in rows)
 
 
-def batches(run: RunConfig, device: str, cache: Path | None) -> Generator[Batch, None, None]:
-    """Batches in host memory as a training has them, epoch after epoch without end."""
+def loaded_batches(run: RunConfig, device: str) -> list[Batch]:
+    """The first batches of a training as loaders leave them, in host memory, as many as fit."""
+    most, room = MANY if device == "cuda" else FEW, ROOM
+    found: list[Batch] = []
+
+    def own(part: Tensor) -> Tensor:
+        nonlocal room
+        room -= part.nbytes
+        # what is not pinned lies in memory shared with processes, of which there may be little
+        return part if device == "cuda" else part.clone()
+
+    with closing(batches(run, device, None, most)) as source:
+        while len(found) < most and room > 0:
+            found.append(apply_to_collection(next(source), Tensor, own))
+    return found
+
+
+def batches(
+    run: RunConfig, device: str, cache: Path | None, most: int
+) -> Generator[Batch, None, None]:
+    """The first batches of a training in host memory, so many, again and again without end."""
     photographs, size = training_splits(run.data)[0], run.training.batch_size
     samples = photographs if cache is None else DiskCache(photographs, cache)
     examples = TrainingDataset(samples, build_transforms(run.augment), seed=0)
     examples = replace(examples, plans=can_plan(run, examples, device))
-    epoch = 0
-    order = EpochBatchSampler(len(examples), size, 0, lambda: SamplerState(epoch, 0, 1))
+    epochs = (
+        EpochBatchSampler(len(examples), size, 0, partial(SamplerState, epoch, 0, 1))
+        for epoch in count()
+    )
     loader: DataLoader[Any] = DataLoader(
         examples,  # type: ignore[arg-type]
-        batch_sampler=order,
+        batch_sampler=cycle(list(islice(chain.from_iterable(epochs), most))),
         collate_fn=collate_planned if examples.plans else collate,
         **loader_options(run.machine),
     )
-    while True:
-        yield from loader
-        epoch += 1
+    yield from loader
 
 
 def whole_batch(run: RunConfig, device: str) -> Batch:
     """A batch without padding, augmented already, in host memory."""
-    source = batches(replace(run, machine=replace(run.machine, augment="loader")), "cpu", None)
+    source = batches(replace(run, machine=replace(run.machine, augment="loader")), "cpu", None, 1)
     batch = next(source)
     source.close()
     if device == "cuda":  # as loaders leave it
@@ -164,7 +184,6 @@ def training_step(run: RunConfig, device: str) -> Step:
         module.use_gpu(precision, run.machine)
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
-    torch.set_float32_matmul_precision("high")
 
     def step(batch: Batch) -> int:
         batch = module.transfer_batch_to_device(batch, torch.device(device), 0)

@@ -12,14 +12,16 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from PIL import Image
 
 from scaseg.bench.prediction import prediction_parts
 from scaseg.bench.run import machine
-from scaseg.bench.training import WORKERS, training_parts
+from scaseg.bench.training import STEP_ON_LOADED, WORKERS, training_parts
 from scaseg.config.recipe import USUAL, load_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.datasets.base import PairedDataset
+from scaseg.data.decode.bands import pixel_size
 from scaseg.data.splits import training_splits
 from scaseg.errors import UserError
 from scaseg.inference.pipeline import Settings
@@ -27,10 +29,11 @@ from scaseg.inference.sources import InputFile
 from scaseg.io.atomic import write_text
 from scaseg.io.model_folder import find_model
 from scaseg.io.table import write_rows
-from scaseg.system import Precision, choose_device, usable_cores
+from scaseg.system import Precision, available_memory, choose_device, usable_cores
 
 MADE = 160  # photographs of noise, where none are given
-PHOTOGRAPHS = {"cuda": 512, "cpu": 12}  # that are predicted
+PHOTOGRAPHS = {"cuda": 2048, "cpu": 12}  # that are predicted, a second of work and more
+DECODED = 2 << 30  # bytes that they may take in memory
 
 
 class Part(NamedTuple):
@@ -78,7 +81,10 @@ def run_whole(
             training=replace(run.training, batch_size=size, batch_norm=norms),
             machine=replace(run.machine, workers=loaders, precision=asked),
         )
-        files = _files(run, PHOTOGRAPHS.get(place, PHOTOGRAPHS["cpu"]))
+        room = DECODED
+        if place == "cuda":  # where they lie as floats, four times as large
+            room = min(room, (available_memory(torch.device(place)) or room) // 16)
+        files = _files(run, PHOTOGRAPHS.get(place, PHOTOGRAPHS["cpu"]), room)
         settings = Settings(
             find_model(model), Path(folder), device=place, precision=precision or "32"
         )
@@ -130,10 +136,10 @@ def _parts(
 ) -> Iterator[Part]:
     step = 0.0
     for name, found in training_parts(run, device, repeats):
-        if name == "the step":
+        if name == STEP_ON_LOADED:
             step = found
         is_whole = name.startswith("loaders and") or name == "scaseg train"
-        share = (found / step, "of the step") if is_whole else ()
+        share = (found / step, "of the step on them") if is_whole else ()
         yield Part("train", name, found, *share)
     network = 0.0
     for name, found in prediction_parts(settings, files, repeats):
@@ -147,14 +153,23 @@ def _line(part: Part) -> str:
     return f"{part.work:8} {part.part:28} {rate}  {part.remark()}".rstrip()
 
 
-def _files(run: RunConfig, count: int) -> list[InputFile]:
-    """So many image files of the training data, again and again where there are fewer."""
+def _files(run: RunConfig, count: int, room: int) -> list[InputFile]:
+    """So many image files of the training data, again and again where there are fewer.
+
+    room: bytes that they may take when they are decoded, all of them.
+    """
     photographs = training_splits(run.data)[0]
     if not isinstance(photographs, PairedDataset):
         problem = f"{type(photographs).__name__} has no image files of its own"
         raise UserError("--data", problem, "give a folder of photographs and label maps")
-    pairs = islice(cycle(photographs.pairs), count)
-    return [InputFile(one.image, PurePath(f"{number:05}")) for number, one in enumerate(pairs)]
+    files: list[InputFile] = []
+    for pair in islice(cycle(photographs.pairs), count):
+        height, width = pixel_size(pair.image, None, upright=True)
+        room -= 3 * height * width
+        if files and room < 0:
+            break
+        files.append(InputFile(pair.image, PurePath(f"{len(files):05}")))
+    return files
 
 
 def make_photographs(root: Path) -> Path:

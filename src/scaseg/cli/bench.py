@@ -35,8 +35,8 @@ def add_command(add: Callable[..., Parser]) -> None:
     about = "operator: the literal reference, dense, linear, attention, two 1x1 convolutions; "
     about += "block: sca with four activations, average, non-local blocks, sca's own 1x1 "
     about += "convolutions; contexts: all of `scaseg contexts`; step: VGG16 with none, "
-    about += "average, sca; run: loaders, step and network alone, `scaseg train` and `scaseg "
-    about += "predict` (default: %(default)s)"
+    about += "average, sca; run: loaders, step (on one batch; on those of loaders) and network "
+    about += "alone, `scaseg train` and `scaseg predict` (default: %(default)s)"
     kinds = ("operator", "block", "contexts", "step", "run")
     option("--what KIND", about, choices=kinds, default="operator")
     about = "with --what contexts: these, named as for `scaseg compare`; others are compared with "

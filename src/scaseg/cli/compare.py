@@ -50,8 +50,8 @@ def add_command(add: Callable[..., Parser]) -> None:
     about = "trainings in parallel on one device, each in its own process (1), or on the cluster "
     about += "(what fits)"
     option("--jobs N", about)
-    about = "start nothing that would not end within, and stop what runs then; the same command "
-    about += "goes on (no limit)"
+    about = "start nothing that would not end within, going by finished ones, and stop what runs "
+    about += "then; the same command goes on (no limit)"
     option("--time-limit SECONDS", about, type=_seconds)
     about = "of finished runs: the final models, training states too, or rows alone (models)"
     option("--keep", about, choices=("models", "all", "nothing"), default="models")
@@ -119,7 +119,8 @@ def _compare(options: argparse.Namespace) -> None:
         first, *others = found.remaining
         count = f"{1 + len(others)} jobs ({first}, ...)" if others else f"1 job ({first})"
         again = shlex.join(["scaseg", *sys.argv[1:]])
-        sys.stderr.write(f"{count} still to do; go on with: {again}\n")
+        why = f": {found.problem}" if found.problem else ""
+        sys.stderr.write(f"{count} still to do{why}; go on with: {again}\n")
     if found.failed:
         rest = f" (and {len(found.failed) - 1} more)" if len(found.failed) > 1 else ""
         raise WorkError("", f"{found.failed[0]}{rest}", "the same command tries again")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scaseg.cli.data_options import add_dataset, print_text, read_dataset
 from scaseg.cli.parser import Parser, add_option
-from scaseg.errors import UserError
+from scaseg.errors import UserError, plural
 
 REPAIRS = {
     "resize_labels": "enlarge or shrink label maps to their photographs, by nearest neighbour",
@@ -77,7 +77,10 @@ def _fix(options: argparse.Namespace) -> None:
     if not options.quiet:
         counts = ", ".join(f"{split} {count}" for split, count in fixed.written.splits.items())
         kinds = [row["action"] for row in fixed.manifest]
-        done = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+        done = ", ".join(
+            plural(kinds.count(kind), kind) if kind == "class" else f"{kinds.count(kind)} {kind}"
+            for kind in dict.fromkeys(kinds)
+        )
         manifest = options.destination / MANIFEST
         print_text(f"{options.destination}: {counts}; {done or 'nothing to mend'}; see {manifest}")
 

@@ -48,11 +48,15 @@ KEEP = ("models", "all", "nothing")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results so far: a summary per variant, errors of failed jobs, jobs still to do."""
+    """The results so far: a summary per variant, errors of failed jobs, jobs still to do.
+
+    problem: why what remains was not started, where there was time left.
+    """
 
     summaries: list[Summary]
     failed: list[str]
     remaining: list[str]
+    problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """What --json prints."""
@@ -85,7 +89,10 @@ def compare(
     trainings in parallel, each in a process of its own (None: 1, or what the cluster has room for);
     on a GPU, processes take one after the other.
     time_limit: seconds; nothing is started that would not end within, and what runs then is
-    stopped, to be resumed by the next call. keep: "models", "all" or "nothing" of a finished job.
+    stopped, to be resumed by the next call. How long a job takes is known from finished ones of
+    the same variant, or else of others; where more of them ran side by side, it is the least that
+    it can be; of a job that was stopped, the epochs that are left count. keep: "models", "all" or
+    "nothing" of a finished job.
     shared: other machines run the same comparison in the same folder, each job by one of them.
     engine: "ray" for jobs as tasks of a Ray cluster, with so many `gpus` each, perhaps 0.25.
     progress: called with the finished epochs and their total.
@@ -171,7 +178,7 @@ def compare(
     # what failed here, or waited, may have been done by another machine
     failed = [error for job, error in queue.failed.items() if job not in results.rows]
     remaining = [str(job) for job in queue.waiting if job not in results.rows]
-    return Comparison(summaries, failed, remaining)
+    return Comparison(summaries, failed, remaining, queue.problem)
 
 
 def _check_folder(folder: Path, run: RunConfig) -> None:

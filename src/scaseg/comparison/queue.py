@@ -22,7 +22,7 @@ from scaseg.comparison.jobs import Job
 from scaseg.comparison.process import GRACE, POLL, Launcher, Process, end, start_process
 from scaseg.comparison.results import Results, epochs_done
 from scaseg.config.run import RunConfig
-from scaseg.io.table import read_rows
+from scaseg.io.table import Row, read_rows
 from scaseg.progress import Progress
 from scaseg.system import usable_cores
 from scaseg.training.run_folder import METRICS
@@ -46,10 +46,11 @@ class Queue:
     """Runs jobs of a comparison, `parallel` of them at a time; each that finishes becomes a row.
 
     run, split, keep: as `compare` has them. deadline: of time.monotonic(); nothing is started that
-    would not end before, and what runs then is stopped. Afterwards `failed` holds the errors of
-    jobs that failed, and `waiting` the jobs that were not finished. claims: where other machines
-    take part; those that have nothing to do wait for the others, whose jobs they take over if need
-    be. launch: starts jobs elsewhere than on this machine, with so many cores each.
+    would not end before, at best, and what runs then is stopped. Afterwards `failed` holds the
+    errors of jobs that failed, `waiting` the jobs that were not finished, and `problem` says why
+    the last of them were not started. claims: where other machines take part; those that have
+    nothing to do wait for the others, whose jobs they take over if need be. launch: starts jobs
+    elsewhere than on this machine, with so many cores each.
     """
 
     run: RunConfig
@@ -66,6 +67,7 @@ class Queue:
     waiting: list[Job] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     failed: dict[Job, str] = field(default_factory=dict)
+    problem: str = ""
     _next_look: float = 0.0
     _next_beat: float = 0.0
 
@@ -105,7 +107,7 @@ class Queue:
             "place": str(job.run_folder(self.results.folder)),
             "split": self.split,
             "facts": job._asdict(),
-            "side_by_side": self.parallel,
+            "side_by_side": self._at_once(),
             "started": time.time(),
         }
         log = self._log_of(job)
@@ -116,7 +118,7 @@ class Queue:
 
     def _fill(self) -> bool:
         """Start what there is room and time for; return whether anything was started."""
-        begun = False
+        begun, late = False, []
         if self.claims is not None:
             if len(self.running) >= self.parallel or time.monotonic() < self._next_look:
                 return False
@@ -128,15 +130,25 @@ class Queue:
                 break
             share, now = self._share_left(job), time.monotonic()
             if self.deadline is not None:
-                left = self.deadline - now
-                if left <= 0 or (self._usual_seconds(job) or 0.0) * share > left:
+                left, takes = self.deadline - now, (self._usual_seconds(job) or 0.0) * share
+                if left <= 0 or takes > left:
+                    late.append((takes, left))
                     continue
             if not self._claim(job):
                 continue
+            process = self.start(job)
             self.waiting.remove(job)
-            self.running.append(Running(job, self.start(job), now, share))
+            self.running.append(Running(job, process, now, share))
             begun = True
+        if late and not self.running:
+            takes, left = min(late)
+            self.problem = f"one takes {_clock(takes)} or more, and " if takes else ""
+            self.problem += f"{_clock(max(0.0, left))} of the time limit were left"
         return begun
+
+    def _at_once(self) -> int:
+        """How many jobs run side by side from now on."""
+        return max(1, min(self.parallel, len(self.running) + len(self.waiting)))
 
     def _claim(self, job: Job) -> bool:
         """Make sure that nobody else does a job, and that nobody has done it."""
@@ -229,12 +241,24 @@ class Queue:
         return 1 - done / self.run.training.epochs
 
     def _usual_seconds(self, job: Job) -> float | None:
-        """The mean time of the most similar jobs; None where nothing is known."""
+        """The mean time of the most similar jobs; None where nothing is known.
+
+        At best: where more of them ran side by side, each may have had a smaller part of the
+        device. To start too much costs little, since what is stopped goes on from there.
+        """
+        now = self._at_once()
         timed = [row for row in self.results.rows.values() if row.get("seconds")]
-        beside = [row for row in timed if str(row.get("side_by_side")) == str(self.parallel)]
-        own = [row for row in beside if row["variant"] == job.variant]
-        known = own or beside or timed
-        return statistics.fmean(float(row["seconds"]) for row in known) if known else None
+
+        def side_by_side(row: Row) -> int:
+            return int(row.get("side_by_side") or now)
+
+        def likeness(row: Row) -> tuple[bool, bool]:
+            return row["variant"] == job.variant, side_by_side(row) == now
+
+        most = max(map(likeness, timed), default=None)
+        alike = [row for row in timed if likeness(row) == most]
+        known = [float(row["seconds"]) * min(1.0, now / side_by_side(row)) for row in alike]
+        return statistics.fmean(known) if known else None
 
     def _seconds_left(self) -> float | None:
         """Estimate how long the rest takes; None where nothing is known."""
@@ -246,7 +270,7 @@ class Queue:
             if whole is None:
                 return None
             total += max(0.0, whole * share - (now - since))
-        return total / self.parallel
+        return total / self._at_once()
 
     def _log_of(self, job: Job) -> Path:
         return self.results.folder / "logs" / f"{job.run_folder('').name}.log"

@@ -39,6 +39,7 @@ from scaseg.data.transforms import (
     ResizeToFit,
     Transform,
 )
+from scaseg.system import matmul_precision
 
 MOST_SENT = 8  # pixels sent for one of the fitted image: batches wait in memory, ten and more
 # what the device computes, in the only order in which it does
@@ -221,9 +222,7 @@ def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
             torch.arange(count, device=device) >= ends[:, side : side + 1]
             for side, count in enumerate(batch.shape)
         ]
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # TF32 has 10 bits, and pixels have 8
-    try:
+    with matmul_precision("highest"):  # TF32 has 10 bits, and pixels have 8
         x = _recolor(pixels, batch.color, batch.hue)
         rows, columns = (
             Axis(*(one.unsqueeze(1) for one in axes[:, side].unbind(1))) for side in (0, 1)
@@ -237,8 +236,6 @@ def augment(batch: PlannedBatch, device: torch.device | str) -> Batch:
         x = _rounded(x.flatten(1, 2) @ across.mT, is_uint8).unflatten(1, (-1, pixels.shape[2]))
         x = x.permute(0, 2, 3, 1).flatten(2)  # (B, H, w * C)
         x = _rounded(down @ x, is_uint8).unflatten(2, (width, -1))
-    finally:
-        torch.set_float32_matmul_precision(precision)
     places = torch.arange(len(x), device=device).view(-1, 1, 1)
     picked = labels[
         places,

@@ -41,7 +41,13 @@ from scaseg.progress import Progress, progress_bar
 from scaseg.training.data import evaluation_loader
 from scaseg.training.distributed import is_rank_zero
 from scaseg.training.module import SegmentationModule
-from scaseg.training.trainer import build_trainer, choose_accelerator, quiet_lightning, work_errors
+from scaseg.training.trainer import (
+    build_trainer,
+    choose_accelerator,
+    quiet_lightning,
+    tf32,
+    work_errors,
+)
 
 Check = Literal["all", "quick", "none"]
 
@@ -199,7 +205,7 @@ def _count(
         trainer = build_trainer(machine, callbacks=callbacks, logger=False)
         loader = evaluation_loader(dataset, machine, trainer)
         try:
-            with work_errors(trainer, "evaluating"):
+            with work_errors(trainer, "evaluating"), tf32(choose_accelerator(machine)):
                 trainer.validate(module, loader, verbose=False)
         finally:
             model.to(device)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from scaseg.config.model import read_config
 from scaseg.config.run import RunConfig
+from scaseg.errors import plural
 from scaseg.io.model_folder import BEST, CONFIG, MODEL
 from scaseg.io.table import Row, read_numbers, read_rows
 from scaseg.metrics import class_table
@@ -29,6 +30,18 @@ class Result:
     rows: list[Row]
     best_epoch: int | None  # None: there was no validation
     folder: Path | None
+
+    def __repr__(self) -> str:
+        """One line: the network itself would take hundreds."""
+        config = self.model.config
+        parts = [f"{config.backbone}, {config.context}, {config.head}"]
+        parts += [plural(len(config.classes), "class"), plural(len(self.rows), "epoch")]
+        if self.best_epoch:
+            row = next(row for row in self.rows if int(row["epoch"]) == self.best_epoch)
+            parts.append(f"mIoU {float(row['mIoU']):.1f} in epoch {self.best_epoch}")
+        if self.folder is not None:
+            parts.append(str(self.folder))
+        return f"Result({'; '.join(parts)})"
 
     def summary(self) -> str:
         """Return the metrics of each class in the best epoch, and what to do next, as text."""

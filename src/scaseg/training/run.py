@@ -72,6 +72,8 @@ from scaseg.training.trainer import (
     choose_accelerator,
     cudnn_search,
     quiet_lightning,
+    tf32,
+    wants_search,
     work_errors,
 )
 
@@ -351,10 +353,7 @@ def _train(
         if before != training.epochs:
             log(schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-        # all batches of one size: one search, if the kernels are what takes time
-        one_size = run.augment.crop is not None or run.augment.fit is not None
-        search = one_size and not model.backbone.launch_bound
-        with work_errors(trainer), cudnn_search(search):
+        with work_errors(trainer), cudnn_search(wants_search(run)), tf32(device):
             try:
                 trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
             finally:

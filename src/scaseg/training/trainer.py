@@ -6,16 +6,17 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from scaseg.config.run import MachineConfig
+from scaseg.config.run import MachineConfig, RunConfig
 from scaseg.errors import UserError, WorkError
-from scaseg.system import choose_device, choose_precision
+from scaseg.registry import BACKBONES
+from scaseg.system import choose_device, choose_precision, matmul_precision
 from scaseg.training.checkpoint_io import StateFiles
 from scaseg.training.distributed import (
     ProcessWatchdog,
@@ -67,7 +68,7 @@ def build_trainer(
     strategy: Any = "ddp" if processes > 1 else "auto"
     if machine.strategy == "fsdp":
         strategy = ShardedStrategy()
-    trainer = Trainer(
+    return Trainer(
         accelerator=device,
         devices=machine.devices,
         num_nodes=machine.nodes,
@@ -83,9 +84,17 @@ def build_trainer(
         enable_model_summary=False,
         **options,
     )
-    if trainer.accelerator.name() == "cuda":
-        torch.set_float32_matmul_precision("high")
-    return trainer
+
+
+def tf32(device: str) -> AbstractContextManager[None]:
+    """Let a GPU multiply float32 in TF32, within `with`."""
+    return matmul_precision("high") if device == "cuda" else nullcontext()
+
+
+def wants_search(run: RunConfig) -> bool:
+    """Whether `cudnn_search` pays: batches have one size, and kernels are what takes time."""
+    has_one_size = run.augment.crop is not None or run.augment.fit is not None
+    return has_one_size and not BACKBONES[run.model.backbone].launch_bound
 
 
 @contextmanager
