@@ -95,6 +95,13 @@ def test_a_label_map_alone_in_one_folder_is_named(tmp_path):
     assert "has no photograph that its label map names ('c_3')" in str(problem)
 
 
+def test_a_photograph_is_not_taken_for_its_own_label_map(tmp_path):
+    root = write(tmp_path, "{}.jpg", "{}_mask.png")
+    replicas.photograph(root / "c_3.jpg")
+    [problem] = SuffixDataset(root, strict=False).problems
+    assert "has no label map for a photograph ('c_3')" in str(problem)
+
+
 def test_what_is_missing_is_named(tmp_path):
     root = write(tmp_path, "images/{}.jpg", "labels/{}_mask.png")
     write(root, "images/{}c.jpg", "labels/{}c_mask.png")

@@ -129,7 +129,8 @@ def pair_files(
         return name if name in found else alike[number][0] if is_plain else None
 
     def blurred(name: str) -> list[Path]:
-        return [labels / f"{name}{case}" for end in JPEG for case in (end, end.upper())]
+        maps = (labels / f"{name}{case}" for end in JPEG for case in (end, end.upper()))
+        return [path for path in maps if path.is_file() and path not in photographs[name]]
 
     for listed in sorted(photographs) if names is None else names:
         name = match(listed, 0, photographs)
@@ -139,9 +140,9 @@ def pair_files(
             problems.append(UserError(images, what, remedy, repr(listed)))
         elif own is not None:
             pairs.append(FilePair(photographs[name][0], maps[own][0], name))
-        elif lossy := next((path for path in blurred(name) if path.is_file()), None):
+        elif lossy := blurred(name):
             png = "its values are blurred, use PNG"
-            problems.append(UserError(lossy, "a JPEG label map", png))
+            problems.append(UserError(lossy[0], "a JPEG label map", png))
         else:
             what = "has no label map for a photograph"
             way = "label it, or `scaseg data fix` copies all but it" if names is None else remedy
