@@ -145,6 +145,7 @@ DATASETS = Registry(
         "cityscapes": "scaseg.data.datasets.cityscapes:Cityscapes",
         "ade20k": "scaseg.data.datasets.ade20k:Ade20k",
         "atlantis": "scaseg.data.datasets.atlantis:Atlantis",
+        "loveda": "scaseg.data.datasets.loveda:LoveDA",
         "roboflow": "scaseg.data.datasets.roboflow:Roboflow",
         "colors": "scaseg.data.datasets.colors:ColorDataset",
         "suffix": "scaseg.data.datasets.suffix:SuffixDataset",

@@ -17,14 +17,16 @@ def roboflow(root):
         replicas.photograph(root / split / f"{split}_jpg.rf.0a1b.jpg")
         replicas.png(root / split / f"{split}_jpg.rf.0a1b_mask.png", LABELS)
         replicas.text(root / split / "_classes.csv", TABLE)
+    replicas.photograph(root / "train" / "z.jpg")
+    replicas.png(root / "train" / "z_mask.png", LABELS)
     replicas.text(root / "README.dataset.txt", "exported by roboflow.com\n")
     return root
 
 
 class TestRoboflow(PairedDatasetTests):
     dataset, classes = Roboflow, ("background", "crack, wide", "rust")
-    splits = {name: [f"{name}/{name}_jpg.rf.0a1b"] for name in ("train", "test")}
-    splits = {"train": splits["train"], "val": ["val/valid_jpg.rf.0a1b"], "test": splits["test"]}
+    splits = {"train": ["train/train_jpg.rf.0a1b", "train/z"], "val": ["val/valid_jpg.rf.0a1b"]}
+    splits |= {"test": ["test/test_jpg.rf.0a1b"]}
     labels = [[0, 1, 2], [255, 0, 2]]
 
     def replica(self, root):

@@ -95,6 +95,32 @@ def test_a_label_map_alone_in_one_folder_is_named(tmp_path):
     assert "has no photograph that its label map names ('c_3')" in str(problem)
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_split_without_label_maps_is_passed_over(tmp_path, split):
+    """As DeepGlobe publishes its land cover."""
+    root = write(tmp_path, "train/{}_sat.jpg", "train/{}_mask.png")
+    for number in range(3):
+        replicas.photograph(root / split / f"{number}_sat.jpg")
+    assert SuffixDataset.splits(root) == ("train",)
+    assert SuffixDataset(root).names == ["train/a_1", "train/b_2"]
+    assert SuffixDataset(root).notes == [f"{split}/ has no label maps: not used"]
+    assert [one.name for one in recognize(root)] == ["suffix"]
+    for path in root.glob("train/*_mask.png"):  # none is left
+        path.unlink()
+    with pytest.raises(ValueError, match="no pair of endings explains its files"):
+        SuffixDataset(root)
+
+
+@pytest.mark.parametrize("label", ["0_mask.png", "0_gt.png"])
+def test_a_split_with_some_label_maps_is_not_passed_over(tmp_path, label):
+    root = write(tmp_path, "train/{}_sat.jpg", "train/{}_mask.png")
+    for number in range(9):
+        replicas.photograph(root / "valid" / f"{number}_sat.jpg")
+    replicas.png(root / "valid" / label, LABELS)
+    with pytest.raises(ValueError, match="valid: no pair of endings explains its files"):
+        SuffixDataset(root)
+
+
 def test_a_photograph_is_not_taken_for_its_own_label_map(tmp_path):
     root = write(tmp_path, "{}.jpg", "{}_mask.png")
     replicas.photograph(root / "c_3.jpg")

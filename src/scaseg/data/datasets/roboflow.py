@@ -34,6 +34,7 @@ class Roboflow(SuffixDataset):
     """
 
     is_general = False
+    options = ()
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
@@ -42,7 +43,7 @@ class Roboflow(SuffixDataset):
 
     @classmethod
     def endings(cls, place: Place) -> Endings:
-        return Endings(cls.image_suffix, cls.label_suffix or "_mask.png")
+        return Endings("", "_mask.png")
 
     @classmethod
     def own_classes(cls, root: Path) -> tuple[str, ...]:

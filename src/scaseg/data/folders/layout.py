@@ -24,13 +24,13 @@ SHOWN = 6  # names of what a folder holds, in a message
 
 Role = Literal["images", "labels"]
 _SPLIT = r"(?P<split>train|val|test)(?:ing|id|idation)?(?:(?:19|20)\d\d)?"
-_ROLE = (
+ROLE = (
     r"(?:(?P<images>images?|imgs?|img_dir|photos?|photographs?|pictures?)"
     r"|(?P<labels>labels?|label_?maps?|masks?|ann(?:ot(?:ation)?)?s?|ann_dir|gts?"
     r"|ground_?truths?|targets?))"
 )
-_NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{_ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
-_NAMES += [re.compile(rf"{_ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
+_NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
+_NAMES += [re.compile(rf"{ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
 
 # folders of published datasets, whose own classes read them
 PUBLISHED: dict[str, Role] = {"jpegimages": "images", "leftimg8bit": "images"}
@@ -89,9 +89,9 @@ def in_order(found: Iterable[str | None]) -> tuple[str, ...]:
 
 def find_layout(root: Path) -> Layout:
     """Look which folders of `root` hold what; UserError if two may hold the same."""
-    folders = _folders(root)
-    images = _only([one for one in folders if _parse(one.name) == (None, "images")])
-    labels = _only([one for one in folders if _parse(one.name) == (None, "labels")])
+    folders = folders_in(root)
+    images = only_one([one for one in folders if _parse(one.name) == (None, "images")])
+    labels = only_one([one for one in folders if _parse(one.name) == (None, "labels")])
     if images is not None and labels is not None:
         return Layout(Place(images, labels), _match(_inside(images), _inside(labels), labels))
     found: dict[Role, list[tuple[str, Path]]] = {"images": [], "labels": []}
@@ -101,7 +101,7 @@ def find_layout(root: Path) -> Layout:
             continue
         parts: list[tuple[Role, Path]] = [] if role is None else [(role, folder)]
         if role is None:
-            inside = [(_parse(one.name), one) for one in _folders(folder)]
+            inside = [(_parse(one.name), one) for one in folders_in(folder)]
             parts = [(kind, one) for (other, kind), one in inside if not other and kind]
             parts = parts or [("images", folder)]
         for role, one in parts:
@@ -171,7 +171,7 @@ def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
 def subfolders(folder: str | Path) -> list[str]:
     """The names of the folders in a folder; none where it cannot be looked into."""
     with suppress(OSError):
-        return [one.name for one in _folders(Path(folder))]
+        return [one.name for one in folders_in(Path(folder))]
     return []
 
 
@@ -192,7 +192,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder, in the order of their names."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -203,12 +204,12 @@ def _inside(folder: Path) -> list[tuple[str, Path]]:
     """Return the folders of splits in a folder of photographs or of label maps."""
     is_mmseg = folder.name.lower() in MMSEG
     named = [
-        (split_of(one.name) or (one.name if is_mmseg else ""), one) for one in _folders(folder)
+        (split_of(one.name) or (one.name if is_mmseg else ""), one) for one in folders_in(folder)
     ]
     return [(split, one) for split, one in named if split]
 
 
-def _only(folders: Sequence[Path]) -> Path | None:
+def only_one(folders: Sequence[Path]) -> Path | None:
     """Return the one folder, or the preferred one of several; UserError if none is."""
     for name in PREFERRED:
         if match := [one for one in folders if one.name.lower() == name]:
@@ -230,8 +231,8 @@ def _match(
 
     def place(split: str) -> Place:
         own, maps = ([path for name, path in every if name == split] for every in (images, labels))
-        photographs = _only(own)
+        photographs = only_one(own)
         assert photographs is not None
-        return Place(photographs, _only(maps) if labels else all_labels)
+        return Place(photographs, only_one(maps) if labels else all_labels)
 
     return {split: place(split) for split in in_order(split for split, _ in images)}

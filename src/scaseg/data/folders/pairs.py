@@ -40,8 +40,12 @@ def find_each(
     """Find the pairs of a split, None: of all of them; place: which has not this split."""
     if split is not None or not splits:
         require_split(place, split or "train", splits)
-    found = [find(part) for part in (splits if split is None else (split,))]
-    return list(chain(*(pairs for pairs, _ in found))), list(chain(*(more for _, more in found)))
+    return joined([find(part) for part in (splits if split is None else (split,))])
+
+
+def joined(parts: Sequence[Listing]) -> Listing:
+    """Make one listing of several."""
+    return list(chain(*(pairs for pairs, _ in parts))), list(chain(*(more for _, more in parts)))
 
 
 def with_split(split: str, pairs: Iterable[FilePair], problems: list[UserError]) -> Listing:
