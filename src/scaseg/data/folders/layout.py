@@ -24,17 +24,19 @@ SHOWN = 6  # names of what a folder holds, in a message
 
 Role = Literal["images", "labels"]
 _SPLIT = r"(?P<split>train|val|test)(?:ing|id|idation)?(?:(?:19|20)\d\d)?"
-ROLE = (
+_ROLE = (
     r"(?:(?P<images>images?|imgs?|img_dir|photos?|photographs?|pictures?)"
     r"|(?P<labels>labels?|label_?maps?|masks?|ann(?:ot(?:ation)?)?s?|ann_dir|gts?"
     r"|ground_?truths?|targets?))"
 )
-_NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
-_NAMES += [re.compile(rf"{ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
+_NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{_ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
+_NAMES += [re.compile(rf"{_ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
+_MARKED = re.compile(rf"{_ROLE}(?P<mark>(?:[ _.-].+)?)", re.IGNORECASE)  # images_png
 
 # folders of published datasets, whose own classes read them
 PUBLISHED: dict[str, Role] = {"jpegimages": "images", "leftimg8bit": "images"}
 PUBLISHED |= dict.fromkeys(("gtfine", "gtcoarse", "semanticlabels", "geolabels"), "labels")
+PUBLISHED |= dict.fromkeys(("v1.2", "v2.0"), "labels")  # of Mapillary Vistas
 VOC = "segmentation"  # SegmentationClass, SegmentationObject, SegmentationClassAug, ...
 
 
@@ -75,6 +77,16 @@ def split_in(name: str) -> str | None:
     """
     found = {split_of(word) for word in re.findall("[A-Za-z0-9]+", name)} - {None}
     return found.pop() if len(found) == 1 else None
+
+
+def marked_role(name: str) -> tuple[Role, str] | None:
+    """Return the role that a folder's name begins with, and the mark after it.
+
+    >>> marked_role("Images"), marked_role("masks_png"), marked_role("maskset")
+    (('images', ''), ('labels', '_png'), None)
+    """
+    match = _MARKED.fullmatch(name)
+    return match and ("images" if match["images"] else "labels", match["mark"].lower())
 
 
 def in_order(found: Iterable[str | None]) -> tuple[str, ...]:
@@ -158,12 +170,19 @@ def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
 
     >>> dataset_folders(["JPEGImages", "SegmentationClass", "ImageSets"])
     ({'JPEGImages'}, {'SegmentationClass'})
+    >>> dataset_folders(["images_png", "masks_png", "masks_old"])
+    ({'images_png'}, {'masks_png'})
     """
+    names = list(names)
     found: dict[Role | None, set[str]] = {"images": set(), "labels": set(), None: set()}
     for name in names:
         split, role = _parse(name)
         role = role or ("images" if split else PUBLISHED.get(name.lower()))
         found["labels" if name.lower().startswith(VOC) else role].add(name)
+    marked = {name: one for name in names if (one := marked_role(name))}
+    for name, (role, mark) in marked.items():
+        if len({other for other, its in marked.values() if its == mark}) > 1:
+            found[role].add(name)
     is_dataset = found["images"] and found["labels"]
     return (found["images"], found["labels"]) if is_dataset else (set(), set())
 

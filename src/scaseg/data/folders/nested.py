@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePosixPath
 
-from scaseg.data.folders.layout import ROLE, Place, folders_in, only_one, split_in, split_of
+from scaseg.data.folders.layout import (
+    Place,
+    folders_in,
+    marked_role,
+    only_one,
+    split_in,
+    split_of,
+)
 from scaseg.errors import UserError
 from scaseg.io.paths import shown
 
 DEPTH = 4  # folders in one another that are searched
-_MARKED = re.compile(rf"{ROLE}(?P<mark>(?:[ _.-].+)?)", re.IGNORECASE)  # images_png
 
 
 def find_scenes(root: Path) -> dict[str, Place]:
@@ -25,9 +30,9 @@ def find_scenes(root: Path) -> dict[str, Place]:
         marks: dict[Path, str] = {}
         labels: dict[str, list[Path]] = {}
         for one in folders_in(folder):
-            if match := _MARKED.fullmatch(one.name):
-                mark = match["mark"].lower()
-                if match["images"]:
+            if role := marked_role(one.name):
+                kind, mark = role
+                if kind == "images":
                     marks[one] = mark
                 else:
                     labels.setdefault(mark, []).append(one)
