@@ -105,6 +105,9 @@ def find_layout(root: Path) -> Layout:
     images = only_one([one for one in folders if _parse(one.name) == (None, "images")])
     labels = only_one([one for one in folders if _parse(one.name) == (None, "labels")])
     if images is not None and labels is not None:
+        inner = _with_splits(images), _with_splits(labels)
+        if all(map(_inside, inner)):
+            images, labels = inner
         return Layout(Place(images, labels), _match(_inside(images), _inside(labels), labels))
     found: dict[Role, list[tuple[str, Path]]] = {"images": [], "labels": []}
     for folder in folders:
@@ -226,6 +229,19 @@ def _inside(folder: Path) -> list[tuple[str, Path]]:
         (split_of(one.name) or (one.name if is_mmseg else ""), one) for one in folders_in(folder)
     ]
     return [(split, one) for split, one in named if split]
+
+
+def _with_splits(folder: Path) -> Path:
+    """Return the only folder further in that has folders of splits: images/10k, labels/seg/masks.
+
+    Of several, the one of label maps; the folder itself where that is not clear.
+    """
+    if _inside(folder):
+        return folder
+    below = [one for inner in folders_in(folder) for one in (inner, *folders_in(inner))]
+    found = [one for one in below if _inside(one)]
+    named = [one for one in found if _parse(one.name)[1]]
+    return next((few[0] for few in (found, named) if len(few) == 1), folder)
 
 
 def only_one(folders: Sequence[Path]) -> Path | None:
