@@ -146,6 +146,7 @@ DATASETS = Registry(
         "ade20k": "scaseg.data.datasets.ade20k:Ade20k",
         "atlantis": "scaseg.data.datasets.atlantis:Atlantis",
         "loveda": "scaseg.data.datasets.loveda:LoveDA",
+        "mapillary": "scaseg.data.datasets.mapillary:MapillaryVistas",
         "roboflow": "scaseg.data.datasets.roboflow:Roboflow",
         "colors": "scaseg.data.datasets.colors:ColorDataset",
         "suffix": "scaseg.data.datasets.suffix:SuffixDataset",

@@ -13,6 +13,7 @@ from tests.data.test_ade20k import ade20k
 from tests.data.test_atlantis import atlantis
 from tests.data.test_cityscapes import cityscapes
 from tests.data.test_loveda import loveda
+from tests.data.test_mapillary import mapillary
 from tests.data.test_roboflow import roboflow
 from tests.data.test_voc import voc
 
@@ -26,6 +27,7 @@ FORMATS = {
     "ade20k": ade20k,
     "atlantis": atlantis,
     "loveda": loveda,
+    "mapillary": mapillary,
     "roboflow": roboflow,
 }
 

@@ -75,3 +75,9 @@ def test_the_table_of_a_classification_is_another(tmp_path):
         assert recognize(tmp_path) == []
         with pytest.raises(ValueError, match="does not begin with `Pixel Value, Class`"):
             Roboflow(tmp_path)
+
+
+def test_without_a_table(tmp_path):
+    replicas.photograph(tmp_path / "train" / "a.jpg")
+    with pytest.raises(ValueError, match=r"_classes\.csv: no such file; it names the values"):
+        Roboflow(tmp_path)

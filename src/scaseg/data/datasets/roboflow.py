@@ -76,7 +76,9 @@ def _tables(root: Path) -> list[Path]:
 
 def _names(root: Path) -> dict[int, str]:
     """Return the class of each value; UserError where splits differ."""
-    first, *others = _tables(root) or [root / TABLE]
+    if not (tables := _tables(root)):
+        raise UserError(root / TABLE, "no such file", "it names the values of label maps")
+    first, *others = tables
     named = _read_table(first)
     for other in others:
         if _read_table(other) != named:

@@ -84,10 +84,10 @@ class SuffixDataset(FolderDataset):
 
         That is "" for all of them, a split, a split and a scene (train/Urban), or /SCENE.
         """
-        return cls._survey(root)[0]
+        return cls.survey(root)[0]
 
     @classmethod
-    def _survey(cls, root: Path) -> tuple[dict[str, Place], list[str] | None]:
+    def survey(cls, root: Path) -> tuple[dict[str, Place], list[str] | None]:
         """Return `places`, and notes of what is left out; None where `folder` has them."""
         whole, splits = find_layout(root)
         labelled = {split: place for split, place in splits.items() if place.labels}
@@ -186,7 +186,7 @@ class SuffixDataset(FolderDataset):
 
     @property
     def notes(self) -> Sequence[str]:
-        left = self._survey(self.root)[1]
+        left = self.survey(self.root)[1]
         return super().notes if left is None else left
 
 
