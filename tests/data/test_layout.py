@@ -90,6 +90,13 @@ def test_of_several_folders_with_splits_the_label_maps(tmp_path):
     assert FolderDataset.splits(tmp_path) == ()  # either may be meant
 
 
+def test_photographs_beside_folders_with_splits_are_not_lost(tmp_path):
+    for name in ("day/train/a", "night/b"):
+        photograph(tmp_path / "images" / f"{name}.jpg")
+        labels(tmp_path / "labels" / f"{name}.png")
+    assert FolderDataset(tmp_path).names == ["day/train/a", "night/b"]
+
+
 @pytest.mark.parametrize("names", ["[sky, sea]", "{0: sky, 1: sea}"])
 def test_data_yaml_names_the_classes(tmp_path, names):
     """The layout of Ultralytics, with label maps; classes.txt comes first."""

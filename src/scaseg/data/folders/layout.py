@@ -105,7 +105,7 @@ def find_layout(root: Path) -> Layout:
     images = only_one([one for one in folders if _parse(one.name) == (None, "images")])
     labels = only_one([one for one in folders if _parse(one.name) == (None, "labels")])
     if images is not None and labels is not None:
-        inner = _with_splits(images), _with_splits(labels)
+        inner = _alone(images), _with_splits(labels)
         if all(map(_inside, inner)):
             images, labels = inner
         return Layout(Place(images, labels), _match(_inside(images), _inside(labels), labels))
@@ -231,8 +231,19 @@ def _inside(folder: Path) -> list[tuple[str, Path]]:
     return [(split, one) for split, one in named if split]
 
 
+def _alone(folder: Path) -> Path:
+    """Return the folder of splits that all of a folder is in, or itself: images/10k."""
+    inner = folder
+    while not _inside(inner):
+        entries = [one for one in inner.iterdir() if one.name[0] != "."]
+        if len(entries) != 1 or not entries[0].is_dir():
+            return folder
+        inner = entries[0]
+    return inner
+
+
 def _with_splits(folder: Path) -> Path:
-    """Return the only folder further in that has folders of splits: images/10k, labels/seg/masks.
+    """Return the only folder further in that has folders of splits: labels/sem_seg/masks.
 
     Of several, the one of label maps; the folder itself where that is not clear.
     """
