@@ -105,6 +105,8 @@ def test_a_split_without_label_maps_is_passed_over(tmp_path, split):
     assert SuffixDataset(root).names == ["train/a_1", "train/b_2"]
     assert SuffixDataset(root).notes == [f"{split}/ has no label maps: not used"]
     assert [one.name for one in recognize(root)] == ["suffix"]
+    given = SuffixDataset.configured(image_suffix="_sat.jpg", label_suffix="_mask.png")
+    assert given.splits(root) == ("train",)
     for path in root.glob("train/*_mask.png"):  # none is left
         path.unlink()
     with pytest.raises(ValueError, match="no pair of endings explains its files"):
@@ -119,6 +121,12 @@ def test_a_split_with_some_label_maps_is_not_passed_over(tmp_path, label):
     replicas.png(root / "valid" / label, LABELS)
     with pytest.raises(ValueError, match="valid: no pair of endings explains its files"):
         SuffixDataset(root)
+
+
+def test_splits_may_end_differently(tmp_path):
+    root = write(tmp_path, "train/{}.jpg", "train/{}_mask.png")
+    write(root, "val/{}_sat.png", "val/{}_gt.png")
+    assert SuffixDataset(root).names == ["train/a_1", "train/b_2", "val/a_1", "val/b_2"]
 
 
 def test_a_photograph_is_not_taken_for_its_own_label_map(tmp_path):

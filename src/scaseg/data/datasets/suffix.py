@@ -111,17 +111,22 @@ class SuffixDataset(FolderDataset):
     @classmethod
     def _labelled(cls, splits: dict[str, Place]) -> dict[str, Place]:
         """Leave out splits without any label map: the test images of a competition."""
-        endings = []
-        for place in splits.values():
+
+        def ending(place: Place) -> str:
             with suppress(UserError):
-                endings.append(cls.endings(place).label.lower())
+                return cls.endings(place).label.lower()
+            return ""
 
-        def has_labels(folder: Path) -> bool:
-            names = [path.name.lower() for path in _files(folder)]
-            kinds = {os.path.splitext(name)[1] for name in names}  # several: some may be label maps
-            return len(kinds) > 1 or any(name.endswith(tuple(endings)) for name in names)
+        known = next(filter(None, map(ending, splits.values())), "")
 
-        found = {split: place for split, place in splits.items() if has_labels(place.images)}
+        def has_labels(place: Place) -> bool:
+            if any(known and path.name.lower().endswith(known) for path in _files(place.images)):
+                return True
+            kinds = {path.suffix.lower() for path in _files(place.images)}
+            # several kinds: some may be label maps
+            return len(kinds) > 1 or ending(place) not in ("", known)
+
+        found = {split: place for split, place in splits.items() if has_labels(place)}
         return found or splits
 
     @classmethod
