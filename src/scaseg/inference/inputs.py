@@ -10,6 +10,7 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path, PurePath
 
 from scaseg.data.decode.image import IMAGE_SUFFIXES, OTHER_SUFFIXES
@@ -48,9 +49,10 @@ class Inputs:
     ) -> None:
         self._suffixes = suffixes
         self._left_out: list[str] = []
-        self._datasets: dict[tuple[str, str], list[str]] = {}  # by what is taken, what is left
-        self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
+        # by what is taken and what is left: the folders, and how many files are left there
+        self._datasets: dict[tuple[str, str], dict[str, int]] = {}
         self._out, self._given = out.resolve(), out
+        self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
         self._shard = shard or (1, 1)
         if not 1 <= self._shard[0] <= self._shard[1]:
             raise UserError("--shard", f"{self._shard}", "give (I, N) with I from 1 to N")
@@ -76,26 +78,33 @@ class Inputs:
         images, labels = dataset_folders(names)
         # beside the only one: instances/, panoptic/ and the like
         others = names - images - labels if len(images) == 1 else set()
+        others = {name for name in others if Path(folder, name).resolve() != self._out}
         if images:
             taken, left, more = (
                 ", ".join(f"{shown(name)}/" for name in sorted(part))
                 for part in (images, labels, others)
             )
             rest = f", nor is anything in {more}" if more else ""
-            self._note(folder, f"in {taken}", f"in {left} are not{rest}")
+            walks = chain(*(os.walk(Path(folder, name)) for name in labels | others))
+            count = (self._is_image(name) for _, _, files in walks for name in files)
+            self._note(folder, f"in {taken}", f"in {left} are not{rest}", count)
         return images, labels | others
 
-    def _note(self, folder: str | Path, taken: str, left: str) -> None:
-        found = self._datasets.setdefault((taken, left), [])
-        found += [] if shown(folder) in found else [shown(folder)]  # walked more than once
+    def _note(self, folder: str | Path, taken: str, left: str, left_out: Iterable[bool]) -> None:
+        """Note a dataset; left_out: whether each of the other files is an image."""
+        found = self._datasets.setdefault((taken, left), {})
+        if shown(folder) not in found:  # it is walked more than once
+            found[shown(folder)] = sum(left_out)
 
     @property
     def notes(self) -> list[str]:
         """Lines for the user: what is left out of the folders that were walked."""
         found = []
-        for (taken, left), (first, *more) in self._datasets.items():
+        for (taken, left), folders in self._datasets.items():
+            first, *more = folders
             are = f"and {plural(len(more), 'more folder')} are datasets" if more else "is a dataset"
-            what = f"the images {taken} are predicted, the label maps {left}"
+            count = plural(sum(folders.values()), "file")
+            what = f"the images {taken} are predicted, the label maps {left} ({count})"
             found.append(f"{first} {are}: {what}")
         return [*found, *self._left_out]
 
@@ -159,7 +168,8 @@ class Inputs:
         beside = label_maps_beside(files)
         if beside is not None:
             endings, maps = beside
-            self._note(folder, f"NAME{endings.image or '.jpg'}", f"NAME{endings.label} are not")
+            taken, left = f"NAME{endings.image or '.jpg'}", f"NAME{endings.label} are not"
+            self._note(folder, taken, left, map(self._is_image, maps))
             labels = labels | maps
         for name, is_folder in found:
             if is_folder:
