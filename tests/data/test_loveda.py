@@ -1,5 +1,9 @@
+import shutil
+from itertools import chain
+
 from scaseg.cli import main
 from scaseg.data.datasets.loveda import CLASSES, LoveDA
+from scaseg.data.datasets.recognition import recognize
 from scaseg.data.prepare import prepare
 from tests.data import replicas
 from tests.data.base_dataset import PairedDatasetTests
@@ -29,3 +33,10 @@ def test_the_unlabelled_test_images_are_said(tmp_path, capsys):
     main(["data", "check", str(tmp_path / "LoveDA")])
     assert left in " ".join(capsys.readouterr().out.split())
     assert LoveDA(tmp_path / "LoveDA" / "Train").names == ["Rural/0", "Urban/1366"]
+
+
+def test_archives_that_were_unpacked_into_folders(tmp_path):
+    for split in ("Train", "Val"):
+        shutil.move(loveda(tmp_path / "as published") / split, tmp_path / "in" / split / split)
+    assert recognize(tmp_path / "in")[0].name == "loveda"
+    assert LoveDA(tmp_path / "in").names == list(chain(*TestLoveDA.splits.values()))

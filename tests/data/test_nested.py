@@ -60,6 +60,7 @@ def test_what_is_no_pair(tmp_path, images, labels):
 
 
 def test_what_is_left_out_is_said(tmp_path):
+    replicas.photograph(tmp_path / "overview.png")
     for folder in ("train/a", "val/b", "more/c"):
         scene(tmp_path, f"{folder}/images", f"{folder}/labels")
     scene(tmp_path, "test/images_raw")

@@ -123,6 +123,14 @@ def test_a_split_with_some_label_maps_is_not_passed_over(tmp_path, label):
         SuffixDataset(root)
 
 
+@pytest.mark.parametrize("folder", [".", "train"])
+def test_pairs_of_folders_further_in_do_not_hide_files(tmp_path, folder):
+    root = write(tmp_path, f"{folder}/{{}}.jpg", f"{folder}/{{}}_mask.png")
+    write(root, "more/b/images/{}.jpg", "more/b/labels/{}.png")
+    data = SuffixDataset(root, strict=False)
+    assert [pair.image.parent for pair in data.pairs] == [root / folder] * 2
+
+
 def test_splits_may_end_differently(tmp_path):
     root = write(tmp_path, "train/{}.jpg", "train/{}_mask.png")
     write(root, "val/{}_sat.png", "val/{}_gt.png")

@@ -15,6 +15,7 @@ from scaseg.data.sample import IGNORE
 
 CLASSES = ("background", "building", "road", "water", "barren", "forest", "agriculture")
 AREAS = ("Urban", "Rural")
+FOLDERS = ("Train/", "Val/", "Train/Train/", "Val/Val/", "")  # twice, as its archives unpack
 TABLE = np.array([IGNORE, *range(len(CLASSES))], np.int32)
 
 
@@ -31,7 +32,7 @@ class LoveDA(SuffixDataset):
 
     @classmethod
     def recognize(cls, root: Path) -> str | None:
-        scenes = [f"{split}{area}" for split in ("Train/", "Val/", "") for area in AREAS]
+        scenes = [f"{folder}{area}" for folder in FOLDERS for area in AREAS]
         found = [scene for scene in scenes if (root / scene / "masks_png").is_dir()]
         return f"{found[0]}/images_png and masks_png of LoveDA" if found else None
 

@@ -18,6 +18,7 @@ from scaseg.data.folders.endings import (
     Endings,
     find_endings,
     is_extension,
+    label_maps_beside,
 )
 from scaseg.data.folders.layout import Place, find_layout, in_order, split_of, subfolders
 from scaseg.data.folders.lists import find_lists
@@ -95,9 +96,9 @@ class SuffixDataset(FolderDataset):
             return labelled, None
         if whole is not None and whole.labels is not None:
             return {"": Place(whole.images, _innermost(whole.labels, whole.images))}, None
-        if (scenes := by_split(root))[0]:
-            return scenes
         below = [root / name for name in subfolders(root) if name[0] != "."]
+        if (scenes := by_split(root))[0] and not any(map(_holds_pairs, (root, *below))):
+            return scenes
         folders = [path for path in below if next(_files(path), None)]
         if named := {split: path for path in folders if (split := split_of(path.name))}:
             labelled = cls._labelled({split: Place(path, path) for split, path in named.items()})
@@ -218,6 +219,11 @@ def _innermost(labels: Path, images: Path) -> Path:
         return labels
     inside = {path.relative_to(labels).parts[0] for path in _files(labels)}
     return labels / inside.pop() if len(inside) == 1 else labels
+
+
+def _holds_pairs(folder: Path) -> bool:
+    """Return whether label maps lie in a folder itself, beside their photographs."""
+    return label_maps_beside([name for name in os.listdir(folder) if name[0] != "."]) is not None
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -71,10 +71,9 @@ def by_split(root: Path) -> tuple[dict[str, Place], list[str]]:
 
 def _key(path: PurePosixPath) -> str:
     """Return the split that a folder of the path says, or none, and the rest of the path."""
-    parts = list(path.parts)
+    parts = path.parts
     for say in (split_of, split_in):
         for part in parts:
             if split := say(part):
-                parts.remove(part)
-                return "/".join([split, *parts])
+                return "/".join([split, *(other for other in parts if other != part)])
     return "/".join(["", *parts])
