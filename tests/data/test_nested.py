@@ -80,6 +80,14 @@ def test_a_scene_that_lacks_some_label_maps_is_an_error(tmp_path):
         SuffixDataset(tmp_path, "train")
 
 
+def test_two_folders_that_may_hold_the_labels(tmp_path):
+    scene(tmp_path, "a/images_png", "a/masks_png")
+    scene(tmp_path, "a/images_png", "a/labels_png")
+    with pytest.raises(ValueError, match=r"labels_png/ and masks_png/ may hold the same; keep one"):
+        SuffixDataset(tmp_path)
+    assert recognize(tmp_path) == []
+
+
 def test_two_scenes_of_one_name(tmp_path):
     for folder in ("first_train/a", "other_train/a"):
         scene(tmp_path, f"{folder}/images", f"{folder}/labels")

@@ -30,6 +30,7 @@ def write(root, images, labels):
         ("images/x/{}.jpg", "labels/x/{}-label.tif", ["x/a_1", "x/b_2"]),
         ("images/{}.jpg", "annotations/trimaps/{}.png", ["a_1", "b_2"]),
         ("photos_raw/{}.jpg", "my_labels_full/{}_L.png", ["a_1", "b_2"]),
+        ("photos_raw/{}.jpg", "my_labels_full/{}.png", ["a_1", "b_2"]),
         ("train/{}.jpg", "train/{}_seg.png", ["train/a_1", "train/b_2"]),
         ("train/{}.jpg", "train_labels/{}_L.png", ["train/a_1", "train/b_2"]),
     ],
