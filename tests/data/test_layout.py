@@ -45,6 +45,10 @@ LAYOUTS = {  # where the photographs and the label maps of train and of val are
     "reversed": ("images_train", "masks_train", "images_val", "masks_val"),
     "coco": ("images/train2017", "annotations/train2017", "images/val2017", "annotations/val2017"),
     "capitals": ("Images/Training", "Masks/Training", "Images/Validation", "Masks/Validation"),
+    "bdd100k": (
+        *("images/10k/train", "labels/sem_seg/masks/train"),
+        *("images/10k/val", "labels/sem_seg/masks/val"),
+    ),
     "labels in one folder": ("images/train", "labels", "images/val", "labels"),
 }
 
@@ -67,6 +71,30 @@ def test_folders_called_after_splits_are_the_splits(tmp_path, layout):
     assert list(everything.names) == ["train/a", "train/b", "val/c"]
     assert everything.notes == []
     assert check_data(FolderDataset, tmp_path).errors == ()
+
+
+def test_of_several_folders_with_splits_the_label_maps(tmp_path):
+    """BDD100K has colour images beside them, and test images without any."""
+    for split in ("train", "val", "test"):
+        photograph(tmp_path / "images" / "10k" / split / f"{split}.jpg")
+    for kind in ("colormaps", "masks"):
+        for split in ("train", "val"):
+            labels(tmp_path / "labels" / "sem_seg" / kind / split / f"{split}.png")
+    assert pairs(FolderDataset(tmp_path, "val")) == [
+        ("images/10k/val/val.jpg", "labels/sem_seg/masks/val/val.png")
+    ]
+    assert FolderDataset(tmp_path).notes == [
+        "images/10k/test/ has no label maps beside it: not used"
+    ]
+    (tmp_path / "labels" / "sem_seg" / "masks").rename(tmp_path / "labels" / "sem_seg" / "ids")
+    assert FolderDataset.splits(tmp_path) == ()  # either may be meant
+
+
+def test_photographs_beside_folders_with_splits_are_not_lost(tmp_path):
+    for name in ("day/train/a", "night/b"):
+        photograph(tmp_path / "images" / f"{name}.jpg")
+        labels(tmp_path / "labels" / f"{name}.png")
+    assert FolderDataset(tmp_path).names == ["day/train/a", "night/b"]
 
 
 @pytest.mark.parametrize("names", ["[sky, sea]", "{0: sky, 1: sea}"])

@@ -186,6 +186,19 @@ def test_a_data_set_without_splits_or_classes(tmp_path):
     assert str(refused.value.problems[-1]) == f"{source}: has no pair"
 
 
+def test_names_that_end_like_files_are_found_again(tmp_path):
+    source, ours = tmp_path / "plain", tmp_path / "ours"
+    names = ["a", "b.jpg", "c.PNG", "d_jpg.rf.1"]
+    for name in names:
+        replicas.photograph(source / "images" / f"{name}.jpg")
+        replicas.png(source / "labels" / f"{name}.png", [[0, 1, 255]] * 2)
+    replicas.text(source / "train.txt", "".join(f"{name}.jpg\n" for name in names))
+    prepare(FolderDataset, source, ours)
+    assert FolderDataset(ours, "train").names == names
+    assert (ours / "train.txt").read_text() == "a\nb.jpg.jpg\nc.PNG.jpg\nd_jpg.rf.1\n"
+    assert prepare(FolderDataset, ours, tmp_path / "again").splits == {"train": 4}
+
+
 def test_a_full_disk_ends_it(tmp_path, source, monkeypatch):
     def full(self, *args, **kwargs):
         raise OSError(28, "No space left on device")

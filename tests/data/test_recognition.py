@@ -12,6 +12,9 @@ from tests.data import replicas
 from tests.data.test_ade20k import ade20k
 from tests.data.test_atlantis import atlantis
 from tests.data.test_cityscapes import cityscapes
+from tests.data.test_loveda import loveda
+from tests.data.test_mapillary import mapillary
+from tests.data.test_roboflow import roboflow
 from tests.data.test_voc import voc
 
 FORMATS = {
@@ -23,6 +26,9 @@ FORMATS = {
     "cityscapes": cityscapes,
     "ade20k": ade20k,
     "atlantis": atlantis,
+    "loveda": loveda,
+    "mapillary": mapillary,
+    "roboflow": roboflow,
 }
 
 

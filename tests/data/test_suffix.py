@@ -30,6 +30,7 @@ def write(root, images, labels):
         ("images/x/{}.jpg", "labels/x/{}-label.tif", ["x/a_1", "x/b_2"]),
         ("images/{}.jpg", "annotations/trimaps/{}.png", ["a_1", "b_2"]),
         ("photos_raw/{}.jpg", "my_labels_full/{}_L.png", ["a_1", "b_2"]),
+        ("photos_raw/{}.jpg", "my_labels_full/{}.png", ["a_1", "b_2"]),
         ("train/{}.jpg", "train/{}_seg.png", ["train/a_1", "train/b_2"]),
         ("train/{}.jpg", "train_labels/{}_L.png", ["train/a_1", "train/b_2"]),
     ],
@@ -93,6 +94,55 @@ def test_a_label_map_alone_in_one_folder_is_named(tmp_path):
     replicas.png(root / "c_3_mask.png", LABELS)
     [problem] = SuffixDataset(root, strict=False).problems
     assert "has no photograph that its label map names ('c_3')" in str(problem)
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_split_without_label_maps_is_passed_over(tmp_path, split):
+    """As DeepGlobe publishes its land cover."""
+    root = write(tmp_path, "train/{}_sat.jpg", "train/{}_mask.png")
+    for number in range(3):
+        replicas.photograph(root / split / f"{number}_sat.jpg")
+    assert SuffixDataset.splits(root) == ("train",)
+    assert SuffixDataset(root).names == ["train/a_1", "train/b_2"]
+    assert SuffixDataset(root).notes == [f"{split}/ has no label maps: not used"]
+    assert [one.name for one in recognize(root)] == ["suffix"]
+    given = SuffixDataset.configured(image_suffix="_sat.jpg", label_suffix="_mask.png")
+    assert given.splits(root) == ("train",)
+    for path in root.glob("train/*_mask.png"):  # none is left
+        path.unlink()
+    with pytest.raises(ValueError, match="no pair of endings explains its files"):
+        SuffixDataset(root)
+
+
+@pytest.mark.parametrize("label", ["0_mask.png", "0_gt.png"])
+def test_a_split_with_some_label_maps_is_not_passed_over(tmp_path, label):
+    root = write(tmp_path, "train/{}_sat.jpg", "train/{}_mask.png")
+    for number in range(9):
+        replicas.photograph(root / "valid" / f"{number}_sat.jpg")
+    replicas.png(root / "valid" / label, LABELS)
+    with pytest.raises(ValueError, match="valid: no pair of endings explains its files"):
+        SuffixDataset(root)
+
+
+@pytest.mark.parametrize("folder", [".", "train"])
+def test_pairs_of_folders_further_in_do_not_hide_files(tmp_path, folder):
+    root = write(tmp_path, f"{folder}/{{}}.jpg", f"{folder}/{{}}_mask.png")
+    write(root, "more/b/images/{}.jpg", "more/b/labels/{}.png")
+    data = SuffixDataset(root, strict=False)
+    assert [pair.image.parent for pair in data.pairs] == [root / folder] * 2
+
+
+def test_splits_may_end_differently(tmp_path):
+    root = write(tmp_path, "train/{}.jpg", "train/{}_mask.png")
+    write(root, "val/{}_sat.png", "val/{}_gt.png")
+    assert SuffixDataset(root).names == ["train/a_1", "train/b_2", "val/a_1", "val/b_2"]
+
+
+def test_a_photograph_is_not_taken_for_its_own_label_map(tmp_path):
+    root = write(tmp_path, "{}.jpg", "{}_mask.png")
+    replicas.photograph(root / "c_3.jpg")
+    [problem] = SuffixDataset(root, strict=False).problems
+    assert "has no label map for a photograph ('c_3')" in str(problem)
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -236,7 +236,7 @@ def test_of_a_data_set_the_photographs_alone(photos, model, tmp_path, capsys, im
     assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
     assert capsys.readouterr().err == (
         f"{data} is a dataset: the images in {images}/ are predicted, the label maps in "
-        f"{labels}/ are not\n"
+        f"{labels}/ are not (1 file)\n"
     )
     predict(data, "--quiet", model=model, out=tmp_path / "quiet")
     predict(data / labels, model=model, out=tmp_path / "labels")
@@ -260,6 +260,44 @@ def test_of_data_sets_below_a_folder_the_photographs_alone(photos, model, tmp_pa
     camvid, voc = capsys.readouterr().err.splitlines()
     assert "train/, val/ are predicted, the label maps in train_labels/, val_labels/" in camvid
     assert "maps in SegmentationClass/, SegmentationObject/ are not" in voc
+
+
+def test_results_beside_the_photographs_are_not_counted(photos, model, capsys):
+    """In the folder of a dataset: a second run finds the first one's."""
+    photos.rename(photos.with_name("images"))
+    shutil.copytree(photos.with_name("images"), photos / "images")
+    shutil.copytree(photos / "images" / "a" / "b", photos / "labels")
+    for _ in range(2):
+        predict(photos, "--overwrite", model=model, out=photos / "out")
+        assert capsys.readouterr().err.endswith("the label maps in labels/ are not (1 file)\n")
+
+
+@pytest.mark.parametrize(
+    ("images", "others", "said"),
+    [
+        (
+            "images_png",
+            ["masks_png"],
+            "in images_png/ are predicted, the label maps in masks_png/ are",
+        ),
+        ("images", ["labels", "instances"], "in labels/ are not, nor is anything in instances/"),
+        ("images", ["v2.0"], "the label maps in v2.0/ are not"),
+    ],
+)
+def test_of_scenes_the_photographs_alone(photos, model, tmp_path, capsys, images, others, said):
+    """LoveDA; Mapillary Vistas 1.2 and 2.0: one line, however many scenes."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    for scene in ("Train/Rural", "Train/Urban", "Val/Urban"):
+        for name in (images, *others):
+            shutil.copytree(photos / "a" / "b", data / scene / name)
+    predict(data, model=model, out=out)
+    assert [Path(name).parts[:3] for name in written(out)] == [
+        (*scene, images) for scene in (("Train", "Rural"), ("Train", "Urban"), ("Val", "Urban"))
+    ]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{data}/Train/Rural and 2 more folders are datasets: the images in ")
+    assert said in line
+    assert line.endswith(f" ({3 * len(others)} files)")
 
 
 @pytest.mark.parametrize(
@@ -334,8 +372,8 @@ def test_label_maps_beside_the_photographs_are_no_photographs(photos, model, tmp
     predict(photos, model=model, out=out)
     assert written(out) == ["a/b/three.png", "a/two.png", "one.png"]
     assert (
-        f"{photos} is a dataset: the images NAME.jpg are predicted, the label maps "
-        "NAME_mask.png are not\n"
+        f"{photos} and 2 more folders are datasets: the images NAME.jpg are predicted, the label "
+        "maps NAME_mask.png are not (3 files)\n"
     ) in capsys.readouterr().err
     predict(photos / "one_mask.png", model=model, out=tmp_path / "named")  # as it is asked for
     assert written(tmp_path / "named") == ["one_mask.png"]

@@ -17,6 +17,7 @@ from PIL import Image
 
 from scaseg.data.datasets.base import PairedDataset, SegmentationDataset
 from scaseg.data.datasets.context_scenes import VERSION
+from scaseg.data.decode.bands import BAND_SUFFIXES
 from scaseg.data.validation.samples import in_parallel
 from scaseg.errors import UserError, WorkError, plural
 from scaseg.io.atomic import remove_leftovers, whole_file, write_json, write_text
@@ -147,7 +148,16 @@ def write_folder(
         UserError(source, f"{split} has no pair" if split else "has no pair") for split in empty
     ]
     lists: dict[str, Sequence[str]]
-    lists = {f"{split}.txt": part.names for split, part in parts.items() if split is not None}
+    # the end of x.jpg, from x.jpg.jpg, would be read as its suffix
+    lines_of = {
+        name: f"{name}{task.image.suffix}" if name.lower().endswith(BAND_SUFFIXES) else name
+        for name, task in tasks.items()
+    }
+    lists = {
+        f"{split}.txt": [lines_of[name] for name in part.names]
+        for split, part in parts.items()
+        if split is not None
+    }
     if classes is not None:
         lists = {"classes.txt": classes, **lists}
     if missing or problems:  # the folder is not complete, whatever it was before

@@ -10,6 +10,7 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path, PurePath
 
 from scaseg.data.decode.image import IMAGE_SUFFIXES, OTHER_SUFFIXES
@@ -36,7 +37,7 @@ class Inputs:
     sub-folders in the results. Of a dataset, at any depth, its images alone are taken. A text file
     names images, one a line; Parquet and tar files hold them; addresses such as s3:// work. shard:
     (i, n), the i-th share of n; its name alone decides which share an image belongs to. suffixes:
-    of image files. notes: lines for the user.
+    of image files.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class Inputs:
         suffixes: tuple[str, ...] = IMAGE_SUFFIXES,
     ) -> None:
         self._suffixes = suffixes
-        self.notes: list[str] = []
-        self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
+        self._left_out: list[str] = []
+        # by what is taken and what is left: the folders, and how many files are left there
+        self._datasets: dict[tuple[str, str], dict[str, int]] = {}
         self._out, self._given = out.resolve(), out
+        self._arguments = [self._images_of(os.fspath(one)) for one in arguments]
         self._shard = shard or (1, 1)
         if not 1 <= self._shard[0] <= self._shard[1]:
             raise UserError("--shard", f"{self._shard}", "give (I, N) with I from 1 to N")
@@ -70,20 +73,40 @@ class Inputs:
         return os.path.join(argument, *images) if len(images) == 1 else argument
 
     def _dataset(self, folder: str | Path, names: Iterable[str]) -> tuple[set[str], set[str]]:
-        """The sub-folders of images and of label maps of a dataset, with a note; else none."""
+        """The sub-folders of images of a dataset and those to leave out, noted; else none."""
+        names = {name for name in names if name[0] != "."}
         images, labels = dataset_folders(names)
+        # beside the only one: instances/, panoptic/ and the like
+        others = names - images - labels if len(images) == 1 else set()
+        others = {name for name in others if Path(folder, name).resolve() != self._out}
         if images:
-            taken, left = (", ".join(f"{name}/" for name in sorted(s)) for s in (images, labels))
-            self._note(folder, f"in {taken}", f"in {left}")
-        return images, labels
+            taken, left, more = (
+                ", ".join(f"{shown(name)}/" for name in sorted(part))
+                for part in (images, labels, others)
+            )
+            rest = f", nor is anything in {more}" if more else ""
+            walks = chain(*(os.walk(Path(folder, name)) for name in labels | others))
+            count = (self._is_image(name) for _, _, files in walks for name in files)
+            self._note(folder, f"in {taken}", f"in {left} are not{rest}", count)
+        return images, labels | others
 
-    def _note(self, folder: str | Path, taken: str, left: str) -> None:
-        note = f"{shown(folder)} is a dataset: the images {taken} are predicted, the label "
-        note += f"maps {left} are not"
-        self._add_note(note)
+    def _note(self, folder: str | Path, taken: str, left: str, left_out: Iterable[bool]) -> None:
+        """Note a dataset; left_out: whether each of the other files is an image."""
+        found = self._datasets.setdefault((taken, left), {})
+        if shown(folder) not in found:  # it is walked more than once
+            found[shown(folder)] = sum(left_out)
 
-    def _add_note(self, note: str) -> None:
-        self.notes += [] if note in self.notes else [note]  # a folder is walked more than once
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the user: what is left out of the folders that were walked."""
+        found = []
+        for (taken, left), folders in self._datasets.items():
+            first, *more = folders
+            are = f"and {plural(len(more), 'more folder')} are datasets" if more else "is a dataset"
+            count = plural(sum(folders.values()), "file")
+            what = f"the images {taken} are predicted, the label maps {left} ({count})"
+            found.append(f"{first} {are}: {what}")
+        return [*found, *self._left_out]
 
     def _in_shard(self, name: PurePath) -> bool:
         index, count = self._shard
@@ -140,11 +163,13 @@ class Inputs:
         files = [name for name, is_folder in found if not is_folder]
         if others := [end for name in files if (end := _ending(name)) in OTHER_SUFFIXES]:
             count, kinds = plural(len(others), "picture"), ", ".join(sorted(set(others)))
-            self._add_note(f"{shown(folder)}: {count} left out ({kinds}); save them as JPEG")
+            note = f"{shown(folder)}: {count} left out ({kinds}); save them as JPEG"
+            self._left_out += [] if note in self._left_out else [note]
         beside = label_maps_beside(files)
         if beside is not None:
             endings, maps = beside
-            self._note(folder, f"NAME{endings.image or '.jpg'}", f"NAME{endings.label}")
+            taken, left = f"NAME{endings.image or '.jpg'}", f"NAME{endings.label} are not"
+            self._note(folder, taken, left, map(self._is_image, maps))
             labels = labels | maps
         for name, is_folder in found:
             if is_folder:

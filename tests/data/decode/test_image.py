@@ -141,6 +141,49 @@ def test_sixteen_bits_of_colour(tmp_path):
     np.testing.assert_array_equal(read_image(tmp_path / "photo.png"), PIXELS)
 
 
+def white_is_zero(path, values):
+    """Write a TIFF of these values, whatever Pillow makes of them, that says so."""
+    Image.fromarray(values).save(path)
+    data = bytearray(path.read_bytes())
+    (at,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, at)
+    entries = range(at + 2, at + 2 + 12 * count, 12)
+    [entry] = [one for one in entries if struct.unpack_from("<H", data, one) == (262,)]
+    struct.pack_into("<H", data, entry + 8, 0)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("dtype", "orientation"), [("uint8", 1), ("uint16", 1), ("uint16", 3)])
+def test_photographs_whose_zero_is_white(dtype, orientation, tmp_path):
+    """Pillow turns 8 bits over, and not 16: they were negatives."""
+    most = np.iinfo(dtype).max
+    white_is_zero(tmp_path / "a.tif", np.array([[0, most // 5, most]], dtype))
+    with Image.open(tmp_path / "a.tif") as image:
+        image.load()
+        exif = image.getexif()
+        exif[ORIENTATION] = orientation
+        found = rgb(image)[..., 0].tolist()
+    assert found == [[255, 204, 0][:: 1 if orientation == 1 else -1]]
+    assert read_image(tmp_path / "a.tif")[..., 0].tolist() == [[255, 204, 0]]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_labels_whose_zero_is_white_are_refused(dtype, tmp_path):
+    """Class 1 was 254, of 16 bits 1."""
+    white_is_zero(tmp_path / "a.tif", np.array([[0, 1, 2]], dtype))
+    with pytest.raises(
+        ValueError, match=r"a\.tif: a grey label map in which white is 0; save it as"
+    ):
+        read_labels(tmp_path / "a.tif")
+
+
+def test_of_two_valued_labels_white_is_one(tmp_path):
+    white_is_zero(tmp_path / "a.tif", np.array([[False, True, True]]))
+    Image.fromarray(np.array([[True, False, False]])).save(tmp_path / "b.tif")
+    for name in "ab":
+        assert read_labels(tmp_path / f"{name}.tif").tolist() == [[1, 0, 0]]
+
+
 def test_labels_of_8_and_16_bit_and_palette(tmp_path):
     small = np.arange(12, dtype=np.uint8).reshape(3, 4)
     Image.fromarray(small).save(tmp_path / "grey.png")

@@ -256,7 +256,11 @@ _CAMVID11 = {
     "pedestrian": "Pedestrian Child CartLuggagePram Animal",
     "bicyclist": "Bicyclist MotorcycleScooter", "void": "Void",
 }  # fmt: skip
-BUILT_IN = ("voc", "camvid", "camvid11")
+_UAVID = """
+    128 0 0 building, 128 64 128 road, 192 0 192 static_car, 0 128 0 tree,
+    128 128 0 low_vegetation, 64 64 0 human, 64 0 128 moving_car, 0 0 0 background_clutter
+"""
+BUILT_IN = ("voc", "camvid", "camvid11", "uavid")
 VOC_SOURCE = "VOC's palette"
 
 
@@ -265,9 +269,9 @@ def built_in(name: str) -> ColorTable:
     if name == "voc":
         rows = [(class_, voc_color(index)) for index, class_ in enumerate(VOC)]
         return ColorTable([*rows, ("void", voc_color(IGNORE))], VOC_SOURCE)
-    words = (row.split() for row in _CAMVID.split(","))
-    camvid = {class_: (int(r), int(g), int(b)) for r, g, b, class_ in words}
-    rows = list(camvid.items())
+    words = (row.split() for row in (_UAVID if name == "uavid" else _CAMVID).split(","))
+    colors = {class_: (int(r), int(g), int(b)) for r, g, b, class_ in words}
+    rows = list(colors.items())
     if name == "camvid11":
-        rows = [(group, camvid[one]) for group, ones in _CAMVID11.items() for one in ones.split()]
-    return ColorTable(rows, "CamVid's palette")
+        rows = [(group, colors[one]) for group, ones in _CAMVID11.items() for one in ones.split()]
+    return ColorTable(rows, "UAVid's palette" if name == "uavid" else "CamVid's palette")

@@ -38,10 +38,10 @@ class ColorDataset(SuffixDataset):
 
     Folders, endings and lists are those of `suffix`. Classes and colours are read from
     --classes-file (lines `name r g b` or `r g b name`, a CSV file with r, g, b in its header, or
-    voc, camvid or camvid11 for their own), else class_dict.csv, label_colors.txt, labelmap.txt,
-    classes.txt, or the only text there that has colours. A class called void, unlabelled, ignore
-    or unknown is unlabelled, and several colours may have one name. Without colours in the table
-    R = G = B is the class index.
+    voc, camvid, camvid11 or uavid for their own), else class_dict.csv, label_colors.txt,
+    labelmap.txt, classes.txt, or the only text there that has colours. A class called void,
+    unlabelled, ignore or unknown is unlabelled, and several colours may have one name. Without
+    colours in the table R = G = B is the class index.
 
     A colour of no class is an error, unless --unknown-colors says ignore (unlabelled) or nearest;
     with nearest, label maps may be JPEG.

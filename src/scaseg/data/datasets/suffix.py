@@ -18,19 +18,23 @@ from scaseg.data.folders.endings import (
     Endings,
     find_endings,
     is_extension,
+    label_maps_beside,
 )
 from scaseg.data.folders.layout import Place, find_layout, in_order, split_of, subfolders
 from scaseg.data.folders.lists import find_lists
+from scaseg.data.folders.nested import by_split
 from scaseg.data.folders.pairs import (
     Listing,
     find_each,
     find_files,
+    joined,
     pair_files,
     read_list,
     require_split,
     with_split,
 )
 from scaseg.errors import UserError
+from scaseg.io.paths import shown
 
 SCANNED = 5  # label maps that are looked at for their kind
 
@@ -39,8 +43,9 @@ class SuffixDataset(FolderDataset):
     """NAME.jpg + NAME_mask.png or the like, in one folder, in two, or in folders of splits.
 
     The endings are found where one pair of them explains the files; --image-suffix and
-    --label-suffix give them: .jpg, _mask.png. Folders and lists are those of `folder`; where there
-    are none, all files are taken, or those of the only two folders.
+    --label-suffix give them: .jpg, _mask.png. Folders and lists are those of `folder`; else the
+    pairs of folders further in (train/seq1/images + train/seq1/labels, Images_png + Masks_png);
+    where there are none, all files are taken, or those of the only two folders.
     """
 
     is_general = True
@@ -54,11 +59,12 @@ class SuffixDataset(FolderDataset):
         found = cls.example(root)
         if found is None or are_colored(found[1]):
             return None
-        # label maps of the same names in a folder of their own are read by `folder`
-        whole, _ = find_layout(root)
-        place = cls.places(root).get("", whole)
-        inner = whole is not None and place is not None and whole.labels != place.labels
-        return str(found[0]) if found[0].label or inner else None
+        # label maps of the same names in folders of their own are read by `folder`
+        place, *_ = cls.places(root).values()
+        if found[0].label:
+            return str(found[0])
+        folders = (f"{shown(folder.relative_to(root))}/" for folder in place if folder is not None)
+        return None if place in find_layout(root).all else " with ".join(folders)
 
     @classmethod
     def example(cls, root: Path) -> tuple[Endings, list[Path]] | None:
@@ -75,21 +81,54 @@ class SuffixDataset(FolderDataset):
 
     @classmethod
     def places(cls, root: Path) -> dict[str, Place]:
-        """Return the folders of photographs and of label maps by split, "" for all of them."""
+        """Return folders of photographs and of label maps by what names begin with.
+
+        That is "" for all of them, a split, a split and a scene (train/Urban), or /SCENE.
+        """
+        return cls.survey(root)[0]
+
+    @classmethod
+    def survey(cls, root: Path) -> tuple[dict[str, Place], list[str] | None]:
+        """Return `places`, and notes of what is left out; None where `folder` has them."""
         whole, splits = find_layout(root)
         labelled = {split: place for split, place in splits.items() if place.labels}
         if labelled and (whole is None or not find_lists(root)):
-            return labelled
+            return labelled, None
         if whole is not None and whole.labels is not None:
-            return {"": Place(whole.images, _innermost(whole.labels, whole.images))}
+            return {"": Place(whole.images, _innermost(whole.labels, whole.images))}, None
         below = [root / name for name in subfolders(root) if name[0] != "."]
+        if (scenes := by_split(root))[0] and not any(map(_holds_pairs, (root, *below))):
+            return scenes
         folders = [path for path in below if next(_files(path), None)]
         if named := {split: path for path in folders if (split := split_of(path.name))}:
-            return {split: Place(path, path) for split, path in named.items()}
+            labelled = cls._labelled({split: Place(path, path) for split, path in named.items()})
+            left = [named[split] for split in named if split not in labelled]
+            return labelled, [f"{shown(path.name)}/ has no label maps: not used" for path in left]
         labels = [path for path in folders if LABEL_WORD.search(path.name)]
         if len(folders) == 2 and len(labels) == 1 and next(_files(root)).parent != root:
-            return {"": Place(*(path for path in folders if path not in labels), *labels)}
-        return {"": Place(root, root)}
+            return {"": Place(*(path for path in folders if path not in labels), *labels)}, None
+        return {"": Place(root, root)}, None
+
+    @classmethod
+    def _labelled(cls, splits: dict[str, Place]) -> dict[str, Place]:
+        """Leave out splits without any label map: the test images of a competition."""
+
+        def ending(place: Place) -> str:
+            with suppress(UserError):
+                return cls.endings(place).label.lower()
+            return ""
+
+        known = next(filter(None, map(ending, splits.values())), "")
+
+        def has_labels(place: Place) -> bool:
+            if any(known and path.name.lower().endswith(known) for path in _files(place.images)):
+                return True
+            kinds = {path.suffix.lower() for path in _files(place.images)}
+            # several kinds: some may be label maps
+            return len(kinds) > 1 or ending(place) not in ("", known)
+
+        found = {split: place for split, place in splits.items() if has_labels(place)}
+        return found or splits
 
     @classmethod
     def endings(cls, place: Place) -> Endings:
@@ -132,20 +171,29 @@ class SuffixDataset(FolderDataset):
 
     @classmethod
     def splits(cls, root: Path) -> tuple[str, ...]:
-        named = [split for split in cls.places(root) if split]
-        return in_order(named or find_lists(root))
+        places = cls.places(root)
+        named = {key.partition("/")[0] for key in places} - {""}
+        return in_order(named or (find_lists(root) if "" in places else ()))
 
     @classmethod
     def find(cls, root: Path, split: str | None) -> Listing:
-        places = cls.places(root)
+        places, splits = cls.places(root), cls.splits(root)
         if "" in places:
             if split is not None:
-                require_split(root, split, cls.splits(root))
+                require_split(root, split, splits)
             names = None if split is None else read_list(find_lists(root)[split], folders=True)
             return cls.pair(places[""], names, f"{split}.txt")
-        return find_each(
-            root, split, cls.splits(root), lambda part: with_split(part, *cls.pair(places[part]))
-        )
+
+        def find(part: str) -> Listing:
+            mine = [key for key in places if key.partition("/")[0] == part]
+            return joined([with_split(key.strip("/"), *cls.pair(places[key])) for key in mine])
+
+        return find_each(root, split, splits, find) if splits or split else find("")
+
+    @property
+    def notes(self) -> Sequence[str]:
+        left = self.survey(self.root)[1]
+        return super().notes if left is None else left
 
 
 def are_colored(label_maps: Sequence[Path]) -> bool:
@@ -171,6 +219,11 @@ def _innermost(labels: Path, images: Path) -> Path:
         return labels
     inside = {path.relative_to(labels).parts[0] for path in _files(labels)}
     return labels / inside.pop() if len(inside) == 1 else labels
+
+
+def _holds_pairs(folder: Path) -> bool:
+    """Return whether label maps lie in a folder itself, beside their photographs."""
+    return label_maps_beside([name for name in os.listdir(folder) if name[0] != "."]) is not None
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -33,6 +33,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 OTHER_SUFFIXES = (".heic", ".heif", ".avif", ".gif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw")
 JPEG = (".jpg", ".jpeg")  # whose values are blurred: no label maps
 MAX_RLE_WIDTH = 1 << 16  # of a run-length coded BMP: Pillow allocates 255 rows at one escape
+PHOTOMETRIC = 262  # the tag of a TIFF that says whether 0 is black
 BAND = 1 << 20  # pixels that are converted at a time
 TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -64,8 +65,9 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
     """Read a label map, (H, W) class indices, from an 8- or 16-bit grey or a palette image.
 
     Arrays that NumPy saved (.npy) are read too.
-    The labels of a palette image are its indices, whatever its colours. RGB and lossy files are
-    refused: their values are not class indices. max_pixels and errors as for read_image.
+    The labels of a palette image are its indices, whatever its colours; of a two-valued one white
+    is 1. RGB and lossy files are refused: their values are not class indices. max_pixels and errors
+    as for read_image.
     """
     if not isinstance(path, Embedded) and _is_array(path):
         return read_label_array(path, max_pixels=max_pixels)
@@ -81,6 +83,9 @@ def read_labels(path: str | Path | Embedded, *, max_pixels: int | None = None) -
         if bits := _few_bits(image):
             remedy = f"save it with 8: some tools read 1 as {255 // (2**bits - 1)}"
             raise UserError("", f"a grey label map of {bits} bits", remedy)
+        if image.mode != "1" and _white_is_zero(image):  # Pillow turns 8 bits over, GDAL does not
+            problem = "a grey label map in which white is 0"
+            raise UserError("", problem, "save it as PNG: tools read other values of it")
         image.load()
         return np.asarray(image).astype(np.int32)  # a two-valued image gives 0 and 1
 
@@ -165,6 +170,10 @@ def _few_bits(image: Image.Image) -> int:
     return 0
 
 
+def _white_is_zero(image: Image.Image) -> bool:
+    return isinstance(image, TiffImageFile) and image.tag_v2.get(PHOTOMETRIC) == 0
+
+
 def image_size(
     path: str | Path | Embedded, *, upright: bool, max_pixels: int | None = None
 ) -> tuple[int, int]:
@@ -197,6 +206,7 @@ def rgb(image: Image.Image) -> NDArray[np.uint8]:
 
 def _to_rgb(image: Image.Image, orientation: Any) -> NDArray[np.uint8]:
     """Convert band by band: in one piece a large photograph would be held five times."""
+    is_negative = image.mode.startswith("I;16") and _white_is_zero(image)  # others: by Pillow
     if orientation in TRANSPOSE:
         image = image.transpose(TRANSPOSE[orientation])
     if image.mode in ("I", "F"):
@@ -207,7 +217,7 @@ def _to_rgb(image: Image.Image, orientation: Any) -> NDArray[np.uint8]:
     for top in range(0, image.height, rows):
         band = (0, top, image.width, min(top + rows, image.height))
         pixels[top : band[3]] = _band_to_rgb(image if rows >= image.height else image.crop(band))
-    return pixels
+    return 255 - pixels if is_negative else pixels
 
 
 def _band_to_rgb(image: Image.Image) -> NDArray[np.uint8]:

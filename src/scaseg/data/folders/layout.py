@@ -31,10 +31,12 @@ _ROLE = (
 )
 _NAMES = [re.compile(rf"(?:{_SPLIT})?[ _.-]?{_ROLE}?", re.IGNORECASE)]  # train, train_masks, masks
 _NAMES += [re.compile(rf"{_ROLE}[ _.-]{_SPLIT}", re.IGNORECASE)]  # masks_train
+_MARKED = re.compile(rf"{_ROLE}(?P<mark>(?:[ _.-].+)?)", re.IGNORECASE)  # images_png
 
 # folders of published datasets, whose own classes read them
 PUBLISHED: dict[str, Role] = {"jpegimages": "images", "leftimg8bit": "images"}
 PUBLISHED |= dict.fromkeys(("gtfine", "gtcoarse", "semanticlabels", "geolabels"), "labels")
+PUBLISHED |= dict.fromkeys(("v1.2", "v2.0"), "labels")  # of Mapillary Vistas
 VOC = "segmentation"  # SegmentationClass, SegmentationObject, SegmentationClassAug, ...
 
 
@@ -77,6 +79,16 @@ def split_in(name: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def marked_role(name: str) -> tuple[Role, str] | None:
+    """Return the role that a folder's name begins with, and the mark after it.
+
+    >>> marked_role("Images"), marked_role("masks_png"), marked_role("maskset")
+    (('images', ''), ('labels', '_png'), None)
+    """
+    match = _MARKED.fullmatch(name)
+    return match and ("images" if match["images"] else "labels", match["mark"].lower())
+
+
 def in_order(found: Iterable[str | None]) -> tuple[str, ...]:
     """Return splits in their usual order, others after them; None is none.
 
@@ -89,10 +101,13 @@ def in_order(found: Iterable[str | None]) -> tuple[str, ...]:
 
 def find_layout(root: Path) -> Layout:
     """Look which folders of `root` hold what; UserError if two may hold the same."""
-    folders = _folders(root)
-    images = _only([one for one in folders if _parse(one.name) == (None, "images")])
-    labels = _only([one for one in folders if _parse(one.name) == (None, "labels")])
+    folders = folders_in(root)
+    images = only_one([one for one in folders if _parse(one.name) == (None, "images")])
+    labels = only_one([one for one in folders if _parse(one.name) == (None, "labels")])
     if images is not None and labels is not None:
+        inner = _alone(images), _with_splits(labels)
+        if all(map(_inside, inner)):
+            images, labels = inner
         return Layout(Place(images, labels), _match(_inside(images), _inside(labels), labels))
     found: dict[Role, list[tuple[str, Path]]] = {"images": [], "labels": []}
     for folder in folders:
@@ -101,7 +116,7 @@ def find_layout(root: Path) -> Layout:
             continue
         parts: list[tuple[Role, Path]] = [] if role is None else [(role, folder)]
         if role is None:
-            inside = [(_parse(one.name), one) for one in _folders(folder)]
+            inside = [(_parse(one.name), one) for one in folders_in(folder)]
             parts = [(kind, one) for (other, kind), one in inside if not other and kind]
             parts = parts or [("images", folder)]
         for role, one in parts:
@@ -158,12 +173,19 @@ def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
 
     >>> dataset_folders(["JPEGImages", "SegmentationClass", "ImageSets"])
     ({'JPEGImages'}, {'SegmentationClass'})
+    >>> dataset_folders(["images_png", "masks_png", "masks_old"])
+    ({'images_png'}, {'masks_png'})
     """
+    names = list(names)
     found: dict[Role | None, set[str]] = {"images": set(), "labels": set(), None: set()}
     for name in names:
         split, role = _parse(name)
         role = role or ("images" if split else PUBLISHED.get(name.lower()))
         found["labels" if name.lower().startswith(VOC) else role].add(name)
+    marked = {name: one for name in names if (one := marked_role(name))}
+    for name, (role, mark) in marked.items():
+        if len({other for other, its in marked.values() if its == mark}) > 1:
+            found[role].add(name)
     is_dataset = found["images"] and found["labels"]
     return (found["images"], found["labels"]) if is_dataset else (set(), set())
 
@@ -171,7 +193,7 @@ def dataset_folders(names: Iterable[str]) -> tuple[set[str], set[str]]:
 def subfolders(folder: str | Path) -> list[str]:
     """The names of the folders in a folder; none where it cannot be looked into."""
     with suppress(OSError):
-        return [one.name for one in _folders(Path(folder))]
+        return [one.name for one in folders_in(Path(folder))]
     return []
 
 
@@ -192,7 +214,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder, in the order of their names."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -203,12 +226,36 @@ def _inside(folder: Path) -> list[tuple[str, Path]]:
     """Return the folders of splits in a folder of photographs or of label maps."""
     is_mmseg = folder.name.lower() in MMSEG
     named = [
-        (split_of(one.name) or (one.name if is_mmseg else ""), one) for one in _folders(folder)
+        (split_of(one.name) or (one.name if is_mmseg else ""), one) for one in folders_in(folder)
     ]
     return [(split, one) for split, one in named if split]
 
 
-def _only(folders: Sequence[Path]) -> Path | None:
+def _alone(folder: Path) -> Path:
+    """Return the folder of splits that all of a folder is in, or itself: images/10k."""
+    inner = folder
+    while not _inside(inner):
+        entries = [one for one in inner.iterdir() if one.name[0] != "."]
+        if len(entries) != 1 or not entries[0].is_dir():
+            return folder
+        inner = entries[0]
+    return inner
+
+
+def _with_splits(folder: Path) -> Path:
+    """Return the only folder further in that has folders of splits: labels/sem_seg/masks.
+
+    Of several, the one of label maps; the folder itself where that is not clear.
+    """
+    if _inside(folder):
+        return folder
+    below = [one for inner in folders_in(folder) for one in (inner, *folders_in(inner))]
+    found = [one for one in below if _inside(one)]
+    named = [one for one in found if _parse(one.name)[1]]
+    return next((few[0] for few in (found, named) if len(few) == 1), folder)
+
+
+def only_one(folders: Sequence[Path]) -> Path | None:
     """Return the one folder, or the preferred one of several; UserError if none is."""
     for name in PREFERRED:
         if match := [one for one in folders if one.name.lower() == name]:
@@ -230,8 +277,8 @@ def _match(
 
     def place(split: str) -> Place:
         own, maps = ([path for name, path in every if name == split] for every in (images, labels))
-        photographs = _only(own)
+        photographs = only_one(own)
         assert photographs is not None
-        return Place(photographs, _only(maps) if labels else all_labels)
+        return Place(photographs, only_one(maps) if labels else all_labels)
 
     return {split: place(split) for split in in_order(split for split, _ in images)}

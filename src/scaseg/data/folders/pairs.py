@@ -40,8 +40,12 @@ def find_each(
     """Find the pairs of a split, None: of all of them; place: which has not this split."""
     if split is not None or not splits:
         require_split(place, split or "train", splits)
-    found = [find(part) for part in (splits if split is None else (split,))]
-    return list(chain(*(pairs for pairs, _ in found))), list(chain(*(more for _, more in found)))
+    return joined([find(part) for part in (splits if split is None else (split,))])
+
+
+def joined(parts: Sequence[Listing]) -> Listing:
+    """Make one listing of several."""
+    return list(chain(*(pairs for pairs, _ in parts))), list(chain(*(more for _, more in parts)))
 
 
 def with_split(split: str, pairs: Iterable[FilePair], problems: list[UserError]) -> Listing:
@@ -129,7 +133,8 @@ def pair_files(
         return name if name in found else alike[number][0] if is_plain else None
 
     def blurred(name: str) -> list[Path]:
-        return [labels / f"{name}{case}" for end in JPEG for case in (end, end.upper())]
+        maps = (labels / f"{name}{case}" for end in JPEG for case in (end, end.upper()))
+        return [path for path in maps if path.is_file() and path not in photographs[name]]
 
     for listed in sorted(photographs) if names is None else names:
         name = match(listed, 0, photographs)
@@ -139,9 +144,9 @@ def pair_files(
             problems.append(UserError(images, what, remedy, repr(listed)))
         elif own is not None:
             pairs.append(FilePair(photographs[name][0], maps[own][0], name))
-        elif lossy := next((path for path in blurred(name) if path.is_file()), None):
+        elif lossy := blurred(name):
             png = "its values are blurred, use PNG"
-            problems.append(UserError(lossy, "a JPEG label map", png))
+            problems.append(UserError(lossy[0], "a JPEG label map", png))
         else:
             what = "has no label map for a photograph"
             way = "label it, or `scaseg data fix` copies all but it" if names is None else remedy
