@@ -20,6 +20,7 @@ Precision = Literal["32", "bf16", "16"]  # of activations; weights stay float32
 DEVICES: tuple[str, ...] = get_args(Device)
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # docker run --cpus 2: "200000 100000"
 ChosenPrecision = Literal["32", "bf16", "16", "auto"]
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's mallopt
 PRECISIONS = {"32": "float32", "bf16": "bfloat16", "16": "float16"}  # the names of torch's dtypes
 
 
@@ -79,6 +80,32 @@ def matmul_precision(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def kept_memory(device: str) -> Iterator[None]:
+    """Let glibc keep the memory that tensors on a CPU give back, within `with`.
+
+    Left to itself it maps each large tensor anew, and the system clears it page by page: a third of
+    the CPU time of a training step there.
+    """
+    import ctypes
+    import platform
+
+    is_set = any(name.startswith("MALLOC_") for name in os.environ)
+    if device != "cpu" or is_set or platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, -1)
+    try:
+        yield
+    finally:  # what it comes to by itself in a process with large tensors
+        libc.mallopt(M_MMAP_MAX, 1 << 16)
+        libc.mallopt(M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 26)
+        libc.malloc_trim(0)
 
 
 @cache

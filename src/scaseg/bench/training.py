@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, cycle, islice
@@ -27,7 +27,7 @@ from scaseg.data.splits import training_splits
 from scaseg.data.transforms import build_transforms
 from scaseg.losses import IGNORE
 from scaseg.models.segmenter import Segmenter
-from scaseg.system import autocast, choose_precision
+from scaseg.system import autocast, choose_precision, kept_memory
 from scaseg.training.build import build_network
 from scaseg.training.data import can_plan, loader_options, open_data
 from scaseg.training.module import HostNumber, SegmentationModule
@@ -54,11 +54,13 @@ def training_parts(run: RunConfig, device: str, repeats: int) -> Iterator[tuple[
     batch = whole_batch(run, device)
     ready = 8 if device == "cuda" else 1  # steps until kernels are chosen and graphs recorded
     temporary = tempfile.TemporaryDirectory(prefix="scaseg-")
-    with cudnn_search(wants_search(run)), tf32(device), temporary as folder:
-        plain, step = plain_loop(run, batch, device), training_step(run, device)
-        for name, one in (("a plain PyTorch loop", plain), ("the step", step)):
-            work = partial(one, batch)
-            yield name, images_per_second(work, repeats, device, ready)
+    with cudnn_search(wants_search(run)), tf32(device), temporary as folder, ExitStack() as stack:
+        work = partial(plain_loop(run, batch, device), batch)
+        yield "a plain PyTorch loop", images_per_second(work, repeats, device, ready)
+        stack.enter_context(kept_memory(device))  # as in a training; not in what is by hand
+        step = training_step(run, device)
+        work = partial(step, batch)
+        yield "the step", images_per_second(work, repeats, device, ready)
         loaded = loaded_batches(run, device)
 
         def one_pass(work: Step, source: Iterable[Batch]) -> int:
@@ -182,6 +184,8 @@ def training_step(run: RunConfig, device: str) -> Step:
     if device == "cuda":
         module.use_graphs(run)
         module.use_gpu(precision, run.machine)
+    elif device == "cpu":
+        module.use_cpu(run.machine)
     module.train()
     ((optimizer,), _) = module.configure_optimizers()
 

@@ -267,7 +267,7 @@ class MachineConfig:
     )
     channels_last: bool | None = setting(
         None,
-        "on a GPU, keep a neuron's channels side by side; null: where the backbone gains by it",
+        "keep a neuron's channels side by side; null: where the backbone gains by it",
     )
     activation_checkpointing: bool = setting(
         False, "compute parts of the backbone twice instead of keeping them: larger images fit"

@@ -139,6 +139,12 @@ class SegmentationModule(Validation):
             said.append(f"fused {self.config.optimizer}")
         return f"cuda: {', '.join(said)}"
 
+    def use_cpu(self, machine: MachineConfig) -> None:
+        """Take the layout that is faster on a CPU."""
+        wanted = machine.channels_last
+        if self.model.backbone.channels_last_on_cpu if wanted is None else wanted:
+            self._layout = torch.channels_last
+
     def use_graphs(self, run: RunConfig) -> str:
         """Record the steps of a run as CUDA graphs; return words for the line of `use_gpu`."""
         wanted = run.machine.cuda_graphs

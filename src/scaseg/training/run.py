@@ -30,7 +30,7 @@ from scaseg.io.model_folder import CONFIG, MODEL, RECIPE
 from scaseg.io.table import read_rows
 from scaseg.losses import class_weights
 from scaseg.plots.data_page import dataset_page
-from scaseg.system import choose_precision
+from scaseg.system import choose_precision, kept_memory
 from scaseg.training.build import (
     build_loggers,
     build_network,
@@ -291,6 +291,8 @@ def _train(
         batches = training.epochs * -(-len(data.train) // training.batch_size)
         used = module.use_gpu(precision, run.machine, batches=batches)
         log(f"{used}{', augmentation' if plans else ''}{graphs}")
+    elif device == "cpu":
+        module.use_cpu(run.machine)
     if checkpoint is not None:  # before anything is written
         files.require_weights(checkpoint, module.state_dict())
         for line in resumed:
@@ -353,7 +355,8 @@ def _train(
         if before != training.epochs:
             log(schedule_note(module, before, files.steps_done))
         module.train()  # Lightning leaves the modes as they are, and norms may be frozen
-        with work_errors(trainer), cudnn_search(wants_search(run)), tf32(device):
+        searches = cudnn_search(wants_search(run))
+        with work_errors(trainer), searches, tf32(device), kept_memory(device):
             try:
                 trainer.fit(module, images, val_images, ckpt_path=checkpoint, weights_only=True)
             finally:
