@@ -82,7 +82,7 @@ def test_a_comparison_goes_on_where_it_was(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*common, "--epochs", "2", "--contexts", "none"])
     assert stop.value.code == 2
-    assert "holds a comparison with other settings" in capsys.readouterr().err
+    assert "a comparison with other settings (training.epochs is 1)" in capsys.readouterr().err
 
 
 def test_it_is_said_which_images_the_scores_are_of(tmp_path, capsys):

@@ -164,7 +164,7 @@ BAD = cases(
     (
         "compare: other settings",
         COMPARE,
-        "out holds a comparison with other settings; give another folder",
+        "out holds a comparison with other settings (augment.brightness is 0.0, ",
         lambda: (os.mkdir("out"), Path("out/recipe.yaml").write_text("training: {epochs: 7}")),
     ),
     (

@@ -225,7 +225,7 @@ BAD = cases(
     ("explain: out in proc", (*EXPLAIN, "--out", "/proc/b.png"), "/proc/b.png: cannot be written"),
     ("explain: out too long", (*EXPLAIN, "--out", f"{LONG}.png"), "(File name too long); give"),
     ("compare: --context", (*COMPARE, "--context", "sca"), "several are compared; use --contexts"),
-    ("compare: option", (*COMPARE, "--contexts", "none,sca:wide=1"), "options.wide: unknown key"),
+    ("compare: option", (*COMPARE, "--contexts", "none,sca:wide=1"), "sca:wide=1: 'wide'; did"),
     ("compare: devices", (*COMPARE, "--devices", "2"), "a comparison runs on one device; use 1"),
     ("compare: keep", (*COMPARE, "--keep", "some"), "--keep: 'some'; give one of models, all, n"),
     ("compare: split", (*COMPARE, "--split", "valid"), "valid.txt: no such file; the splits here"),

@@ -24,6 +24,22 @@ class Transposed(RowContext):
         return super().target_context(x, source, source_mask).mT
 class Misnamed(RowContext):
     score_parts = ("scores",)
+class Leaking(RowContext):
+    def target_context(self, x, source, source_mask):
+        return super().target_context(x, source, None)
+class Smaller(RowContext):
+    def forward(self, x, **options):
+        return super().forward(x, **options)[..., ::2, ::2]
+class Infinite(RowContext):
+    def target_context(self, x, source, source_mask):
+        return super().target_context(x, source, source_mask) * float("inf")
+class Raising(RowContext):
+    def target_context(self, x, source, source_mask):
+        raise RuntimeError("sizes differ")
+class Fixed(RowContext):
+    def target_context(self, x, source, source_mask):
+        sides = torch.arange(x.shape[-2]).repeat_interleave(x.shape[-1])
+        return super().target_context(x, source, source_mask) + 0 * sides.unsqueeze(-1)
 """
 
 
@@ -97,6 +113,37 @@ def test_a_comparison_takes_one_by_its_path(module, tmp_path, capsys):
     assert "| context | entropy of a map |" in table
 
 
+def test_a_comparison_names_the_one_that_fails(module, tmp_path, capsys):
+    scenes = write_scenes(tmp_path / "scenes", 8, size=(24, 32))
+    common = ["compare", "--data", str(scenes), *SMALL, "--device", "cpu", "--workers", "0"]
+    common += ["--out", "out", "--contexts", "average"]
+    with pytest.raises(SystemExit):
+        main([*common, "my_contexts:Infinite"])
+    failed = "error: my_contexts:Infinite: epoch 1, step 1: the loss is not finite"
+    assert failed in capsys.readouterr().err
+    # what it raises is no lack of memory
+    with pytest.raises(RuntimeError, match=r"^sizes differ$"):
+        main([*common, "my_contexts:Raising", "--head", "light"])
+    error = refused(capsys, *common, "sca:hiden=3")
+    assert "--contexts: sca:hiden=3: 'hiden'; did you mean hidden? give one of layers, " in error
+
+
+def test_the_example_can_be_exported(module, tmp_path):
+    """A graph that ONNX Runtime refuses to run is an error of one line, and no file."""
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "model.onnx"
+    models = {}
+    for path in (ROWS, "my_contexts:Fixed"):
+        scaseg.add_context(path)
+        models[path] = scaseg.create_model("tiny", path, "pointwise", classes=2)
+    with pytest.raises(UserError, match=r"Fixed cannot be exported \(ONNX Runtime: "):
+        scaseg.export_model(models["my_contexts:Fixed"], out)
+    assert not out.exists()
+    with pytest.raises(UserError, match=r"format: onnx for .*model.pt2; give the other one"):
+        scaseg.export_model(models[ROWS], out.with_suffix(".pt2"))
+    assert scaseg.export_model(models[ROWS], out).difference < 1e-4
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -106,6 +153,8 @@ def test_a_comparison_takes_one_by_its_path(module, tmp_path, capsys):
         ("my_contexts:Context", "my_contexts:Context is no context; give a subclass"),
         ("my_contexts:Transposed", r"of 30 neurons gives \[2, 4, 30\]; return \(B, n, M\)"),
         ("my_contexts:Misnamed", r"score_parts \('scores',\) name no parameters of it; give"),
+        ("my_contexts:Leaking", "my_contexts:Leaking: padding is part of its context"),
+        ("my_contexts:Smaller", r"a map of 6 x 5 neurons into \[2, 4, 3, 3\]; return \(B, M"),
         ("my_contexts", "'my_contexts'; give package.module:name"),
     ],
 )

@@ -6,6 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import scaseg
+from tests.nn.blocks import BLOCKS, make
 
 SIDES = {"dense": (5, 6), "past the size at which it is linear": (24, 30)}
 
@@ -65,6 +66,54 @@ def test_forward_mode_is_the_derivative():
     _, slope = torch.func.jvp(module, (x,), (direction,))
     difference = (module(x + 1e-6 * direction) - module(x - 1e-6 * direction)) / 2e-6
     torch.testing.assert_close(slope, difference, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_gradients_of_gradients(name):
+    """What autograd.grad gives along a direction is the difference of two first gradients."""
+    torch.manual_seed(0)
+    module = make(name).double()
+    x = torch.randn(1, 6, 3, 4, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn_like(x)
+
+    def slope(x, **options):
+        return torch.autograd.grad(module(x).square().sum(), x, **options)[0]
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        (found,) = torch.autograd.grad((slope(x, create_graph=True) * direction).sum(), x)
+        step = 1e-6 * direction
+        expected = (slope(x + step) - slope(x - step)) / 2e-6
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sca", "average", "dot"])
+def test_hooks_see_what_a_layer_gives(name):
+    """Forward and backward, on the layers or on all modules: the block overwrites nothing then."""
+    module, x = make(name), torch.randn(1, 6, 4, 5, requires_grad=True)
+    for layer in module.modules():
+        if isinstance(layer, nn.ReLU):
+            layer.inplace = False
+    expected = module(x)
+    identity, seen = module.identity(x), {}
+    everywhere = nn.modules.module
+    hooks = [
+        (module.identity.register_forward_hook, module.identity.register_full_backward_hook),
+        (everywhere.register_module_forward_hook, everywhere.register_module_full_backward_hook),
+    ]
+    for forward, backward in hooks:
+        seen.clear()
+        handles = [
+            forward(lambda layer, _, out: seen.update({layer: out})),
+            backward(lambda layer, _, grad: seen.update({(layer, "grad"): grad[0]})),
+        ]
+        try:
+            module(x).sum().backward()
+        finally:
+            for handle in handles:
+                handle.remove()
+        torch.testing.assert_close(seen[module.identity], identity)
+        torch.testing.assert_close(seen[module.identity, "grad"], torch.ones_like(identity))
+    torch.testing.assert_close(module(x), expected)
 
 
 @pytest.mark.parametrize("size", SIDES.values(), ids=SIDES)

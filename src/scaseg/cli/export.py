@@ -52,8 +52,9 @@ def _export(options: argparse.Namespace) -> None:
     folder = find("--model", options.model)  # before torch is imported
 
     from scaseg.export.check import TOLERANCE
-    from scaseg.export.export import export_model
+    from scaseg.export.export import check_suffix, export_model
 
+    check_suffix("--format", options.out, options.format)
     waiting = "tracing the network and comparing the two: about half a minute"
     print_notes([*model_notes(options.model, folder), waiting], quiet=options.quiet)
     model = load("--model", folder, "cpu")

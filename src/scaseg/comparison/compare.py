@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from scaseg.config.keys import COMPARED, require_read
 from scaseg.config.recipe import USUAL, USUAL_NOTE, load_recipe, save_recipe
 from scaseg.config.run import RunConfig
 from scaseg.data.splits import require_held_out
-from scaseg.errors import UserError
+from scaseg.errors import UserError, located, some_of
 from scaseg.io.atomic import LEFTOVER
 from scaseg.io.lock import LOCK, folder_lock
 from scaseg.io.model_folder import MODEL, RECIPE
@@ -193,9 +193,16 @@ def _check_folder(folder: Path, run: RunConfig) -> None:
         before = load_recipe(folder / RECIPE)
         # the machine, where the data are on it, and which of the folds are run, may change
         data = replace(before.data, root=run.data.root, fold=run.data.fold)
-        if replace(before, machine=run.machine, data=data) != run:
+        there, here = asdict(replace(before, machine=run.machine, data=data)), asdict(run)
+        other = [
+            f"{part}.{key} is {value}"
+            for part, settings in there.items()
+            for key, value in settings.items()
+            if value != here[part][key]
+        ]
+        if other:
             problem = f"{folder} holds a comparison with other settings"
-            raise UserError("--out", problem, "give another folder")
+            raise UserError("--out", problem, "give another folder", some_of(other))
 
 
 def _judge(run: RunConfig, split: str | None, jobs: Iterable[Job]) -> dict[int | None, Judged]:
@@ -240,4 +247,5 @@ def _try_out(run: RunConfig, waiting: Sequence[Job], results: Results, here: boo
         data, machine = replace(own.data, cache="none"), replace(own.machine, workers=0)
         if not here:
             machine = replace(machine, device="cpu", precision="32")
-        train(replace(own, data=data, machine=machine), fast_dev_run=True, quiet=True)
+        with located(job.variant):
+            train(replace(own, data=data, machine=machine), fast_dev_run=True, quiet=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from scaseg.config.reading import parse
 from scaseg.config.run import RunConfig
 from scaseg.errors import UserError
-from scaseg.registry import CONTEXTS, require_taken
+from scaseg.registry import CONTEXTS, options_of, require_taken
 
 
 class Variant(NamedTuple):
@@ -84,6 +84,10 @@ def check_variants(variants: Sequence[str]) -> None:
     for variant in variants:
         context, options = parse_variant(variant)
         require_taken(options, [context], f"--contexts: {variant}: ")
+        known = [one for one in options_of(context) if one != "classes"]
+        for name in options:
+            if name not in known:
+                raise UserError.choice(f"--contexts: {variant}", name, known)
     if len(set(variants)) < len(variants):
         raise UserError("--contexts", " ".join(variants), "give each once")
 

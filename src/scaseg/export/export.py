@@ -15,7 +15,7 @@ from scaseg.config.model import ModelConfig
 from scaseg.errors import UserError
 from scaseg.export.check import Comparison, Run, compare
 from scaseg.export.onnx_file import OPSET, add_labels, describe, require_onnx, to_onnx
-from scaseg.export.trace import check_exportable, prepare, quiet, trace
+from scaseg.export.trace import cannot, check_exportable, prepare, quiet, trace
 from scaseg.io.atomic import whole_file
 from scaseg.io.ownership import MARK, check_replaceable
 from scaseg.io.paths import check_file
@@ -74,6 +74,7 @@ def export_model(
         raise UserError.choice("format", format, FORMATS)
     if labels and format != "onnx":
         raise UserError("labels", f"not with {format}", "it goes with onnx")
+    check_suffix("format", path, format)
     check_file("path", path, overwrite=overwrite)
     check_replaceable(path)
     check_exportable(model, format)
@@ -87,7 +88,7 @@ def export_model(
             if labels:
                 proto = add_labels(proto, model.config, model.backbone.multiple)
             describe(proto, {name: _text(value) for name, value in metadata(model.config).items()})
-            comparisons = compare(model, _onnx_runtime(proto), labels=labels)
+            comparisons = compare(model, _onnx_runtime(model, proto), labels=labels)
             with whole_file(path) as temporary:
                 temporary.write_bytes(proto.SerializeToString())
         else:
@@ -98,6 +99,12 @@ def export_model(
             with whole_file(path) as temporary, quiet():
                 torch.export.save(program, temporary, extra_files={METADATA: text})
     return Export(path, _in_words(model.config, format, labels), comparisons)
+
+
+def check_suffix(place: str, path: Path, format: Format) -> None:  # noqa: A002
+    """Refuse a name that promises the other format."""
+    if path.suffix == {"onnx": ".pt2", "torch-export": ".onnx"}[format]:
+        raise UserError(place, f"{format} for {path}", "give the other one, or another suffix")
 
 
 def metadata(config: ModelConfig) -> dict[str, Any]:
@@ -118,17 +125,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _onnx_runtime(proto: ModelProto) -> Run:
+def _onnx_runtime(model: Segmenter, proto: ModelProto) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
+    options.log_severity_level = 4  # fatal ones: we word the others
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
 
     def run(images: NDArray[np.generic]) -> NDArray[np.generic]:
-        return session.run(None, {"images": images})[0]
+        try:
+            return session.run(None, {"images": images})[0]
+        except Exception as error:  # a graph that fits no size but the example's
+            raise cannot(model, "ONNX Runtime", error) from error
 
     return run
 

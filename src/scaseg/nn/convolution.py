@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from scaseg.ops.convolution import TapConvolution, as_products
 from scaseg.ops.pooling import MaxPool
@@ -44,7 +45,7 @@ class PointwiseConv2d(nn.Conv2d):
     def able(cls, layer: nn.Module) -> bool:
         """Whether it can take a layer's place."""
         plain = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding == (0, 0)
-        return plain and layer.kernel_size == layer.stride == (1, 1) and not layer._forward_hooks
+        return plain and layer.kernel_size == layer.stride == (1, 1) and not watched(layer)
 
     @classmethod
     def of(cls, layer: nn.Conv2d) -> PointwiseConv2d:
@@ -61,7 +62,8 @@ def rectified(layer: nn.Conv2d, x: Tensor) -> Tensor:
     padding = layer.padding
     plain = layer.stride == (1, 1) and layer.groups == 1 and bias is not None
     if not plain or isinstance(padding, str) or not _by_kernels(layer, low):
-        return layer(x).relu_()
+        found = layer(x)
+        return found.relu() if watched(layer) else found.relu_()
     with torch.autocast("cuda", enabled=False):
         return RectifiedConvolution.apply(low, weight, bias, padding, layer.dilation)
 
@@ -75,9 +77,16 @@ def _by_kernels(layer: nn.Module, x: Tensor) -> bool:
     """In low precision, channels last, on a GPU with Triton; not what somebody watches."""
     if not x.is_cuda or torch.compiler.is_compiling():
         return False
-    if layer._forward_hooks or layer._forward_pre_hooks:
+    if watched(layer):
         return False
     return x.is_contiguous(memory_format=torch.channels_last) and as_products(x)
+
+
+def watched(layer: nn.Module) -> bool:
+    """Whether somebody has hooks on it, of any kind: it is then called, and its output kept."""
+    own = layer._forward_hooks or layer._forward_pre_hooks
+    own = own or layer._backward_hooks or layer._backward_pre_hooks
+    return bool(own or _has_any_global_hook())
 
 
 def lowered(layer: nn.Conv2d, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

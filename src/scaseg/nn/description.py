@@ -47,7 +47,7 @@ def _describe(name: str, channels: int, sides: Sequence[int], classes: int) -> C
     costs = {side**2: count_cost(name, channels, side, side, classes=classes) for side in sides}
     return ContextDescription(
         name=name,
-        summary=(type(block).__doc__ or "").partition("\n")[0],
+        summary=(type(block).__doc__ or "(it has no docstring)").partition("\n")[0],
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         order=block.order,
         multiply_adds={neurons: count for neurons, (count, _) in costs.items()},

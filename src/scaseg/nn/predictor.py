@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaseg.errors import UserError
+from scaseg.nn.convolution import watched
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.checks import LARGEST_BOUND, MOST_PAIRS, check_number, check_whole_number
 from scaseg.ops.precision import without_autocast
@@ -134,7 +135,7 @@ class DependencyPredictor(nn.Module):
             return False
         if len(self.features) == 0 or len(x) * x.shape[-2] * x.shape[-1] < 2 * SLICE:
             return False
-        return not any(layer._forward_hooks for layer in self.features)  # they see whole maps
+        return not any(map(watched, self.features))  # they see whole maps
 
     def _score(self, target: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor]:
         features = self.features(target)

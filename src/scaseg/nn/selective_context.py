@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from scaseg.nn.context import Context, MapFactors, Mask, Source, not_streamed
+from scaseg.nn.convolution import watched
 from scaseg.nn.predictor import SCORE_BOUND, DependencyPredictor
 from scaseg.ops.activation import ACTIVATIONS
 from scaseg.ops.dense import dense_coefficients
@@ -109,7 +110,7 @@ class SelectiveContext(Context):
             return False
         # layers that somebody replaced or watches are called as they are
         plain = (nn.Conv2d, nn.ReLU)
-        return all(type(layer) in plain and not layer._forward_hooks for layer in self._layers())
+        return all(type(layer) in plain and not watched(layer) for layer in self._layers())
 
     def _layers(self) -> list[Any]:
         """W_d, W_c, the predictor's steps and its score; nn.Module's look-ups would take longer."""

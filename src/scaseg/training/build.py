@@ -179,6 +179,8 @@ def calibrate_head(model: Segmenter, examples: TrainingDataset, device: str) -> 
                 x = torch.relu(layer(x))
     except (MemoryError, RuntimeError) as error:  # RuntimeError: torch is out of memory
         problem = (str(error).splitlines() or [type(error).__name__])[0]
+        if not isinstance(error, MemoryError) and "memory" not in problem:
+            raise  # what a context of the user's own raises
         raise WorkError("calibrating the head", problem, "use smaller images") from error
 
 

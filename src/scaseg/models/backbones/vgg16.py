@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaseg.models.backbones.base import Backbone, Level, Map, State
 from scaseg.models.padding import keep_real, pooled
-from scaseg.nn.convolution import halved, rectified
+from scaseg.nn.convolution import halved, rectified, watched
 from scaseg.ops.checks import check_whole_number
 
 # Convolutions between the pools of VGG16; torchvision counts every layer, which gives the names
@@ -103,4 +103,4 @@ def _apply(layers: list[nn.Module], x: Tensor, real: Tensor | None) -> Map:
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether it is a ReLU that nobody watches."""
-    return type(layer) is nn.ReLU and not layer._forward_hooks
+    return type(layer) is nn.ReLU and not watched(layer)

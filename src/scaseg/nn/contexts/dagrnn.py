@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from scaseg.nn.context import Mask, Source
 from scaseg.nn.contexts.branches import BranchContext
@@ -126,19 +125,13 @@ class Sweeps(Function):
         ctx.save_for_backward(output, *inputs[1:])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, weight, kept = ctx.saved_tensors
         slope = 1 - states[2:, :, 1:].square()
-        slope = slope if kept is None else slope.mul_(kept)
-        grad, back = grad.clone(memory_format=torch.contiguous_format), weight.mT
-        beside, above = _lines(grad)
-        for step in reversed(range(len(slope))):
-            arriving = torch.bmm(beside[step + 2].mul_(slope[step]), back)
-            for before in (beside[step + 1], above[step + 1], above[step]):
-                before.add_(arriving)
-        arriving = (states[1:-1, :, 1:] + states[1:-1, :, :-1]).add_(states[:-2, :, :-1])
-        entered = grad[2:, :, 1:]
+        slope = slope if kept is None else slope * kept
+        sweep_back = _sweep_back_anew if torch.is_grad_enabled() else _sweep_back
+        entered = sweep_back(grad, slope, weight.mT)
+        arriving = states[1:-1, :, 1:] + states[1:-1, :, :-1] + states[:-2, :, :-1]
         return entered, torch.einsum("tgsi,tgsj->gij", arriving, entered), None
 
     @staticmethod
@@ -152,6 +145,29 @@ class Sweeps(Function):
                 one = one.flatten(groups, groups + 1)
             wide.append(one)
         return Sweeps.apply(*wide).unflatten(1, (info.batch_size, -1)), 1
+
+
+def _sweep_back(grad: Tensor, slope: Tensor, back: Tensor) -> Tensor:
+    """The gradient of what entered: of the states, a diagonal a step, times their slopes."""
+    grad = grad.clone(memory_format=torch.contiguous_format)
+    beside, above = _lines(grad)
+    for step in reversed(range(len(slope))):
+        arriving = torch.bmm(beside[step + 2].mul_(slope[step]), back)
+        for before in (beside[step + 1], above[step + 1], above[step]):
+            before.add_(arriving)
+    return grad[2:, :, 1:]
+
+
+def _sweep_back_anew(grad: Tensor, slope: Tensor, back: Tensor) -> Tensor:
+    """The same, and nothing is overwritten: a second backward pass differentiates it."""
+    grads, entered = list(grad), []
+    for step in reversed(range(len(slope))):
+        entered.append(grads[step + 2][:, 1:] * slope[step])
+        arriving = torch.bmm(entered[-1], back)
+        above = F.pad(arriving, (0, 0, 0, 1))
+        grads[step + 1] = grads[step + 1] + F.pad(arriving, (0, 0, 1, 0)) + above
+        grads[step] = grads[step] + above
+    return torch.stack(entered[::-1])
 
 
 def _lines(states: Tensor) -> tuple[list[Tensor], list[Tensor]]:
