@@ -1,4 +1,4 @@
-"""What a training does on a CPU alone: the layout of its maps, and memory that is kept."""
+"""What is done on a CPU alone: the layout of maps, and memory that a training keeps."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaseg import create_model
+from scaseg import create_model, predict
 from scaseg.config.run import MachineConfig, TrainingConfig
 from scaseg.data.sample import Batch
 from scaseg.system import kept_memory
@@ -54,6 +54,15 @@ def test_the_layout_that_is_faster(backbone, asked, expected):
     layer = next(one for one in module.model.backbone.modules() if isinstance(one, torch.nn.Conv2d))
     layer.register_forward_hook(lambda _, given, out: seen.append(out))
     module.batch_loss(batch())
+    assert seen[0].is_contiguous(memory_format=torch.channels_last) == expected
+
+
+@pytest.mark.parametrize(("backbone", "expected"), [("mobilenet_v2", True), ("tiny", False)])
+def test_predictions_have_that_layout_too(backbone, expected):
+    model, seen = create_model(backbone, "sca", "light", classes=3), []
+    layer = next(one for one in model.backbone.modules() if isinstance(one, torch.nn.Conv2d))
+    layer.register_forward_hook(lambda _, given, out: seen.append(out))
+    predict(model, torch.randint(0, 256, (3, 64, 48), dtype=torch.uint8))
     assert seen[0].is_contiguous(memory_format=torch.channels_last) == expected
 
 

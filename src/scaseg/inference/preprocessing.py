@@ -158,7 +158,10 @@ class Preprocessed:
             # the same to rounding, and of fewer pixels
             x = resize(unit_pixels(image), *self.size, antialias=True)
             return self._flip(normalize(x, *self._model.statistics))
-        return self._flip(resize(self._model.normalize(image), *self.size, antialias=True))
+        x = self._flip(resize(self._model.normalize(image), *self.size, antialias=True))
+        if x.device.type == "cpu" and self._model.backbone.channels_last_on_cpu:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x
 
     def rows(self, rows: slice) -> Tensor:
         """Some rows of it, without ever holding the others: (B, C, rows, w)."""

@@ -56,7 +56,7 @@ class Backbone(nn.Module):
     usual_head: str = "compact"  # what `head: auto` means
     # faster in this layout, on a GPU; None: in long trainings as CUDA graphs alone
     channels_last: ClassVar[bool | None] = True
-    channels_last_on_cpu: ClassVar[bool] = False  # trainings are faster in it
+    channels_last_on_cpu: ClassVar[bool] = False  # faster in it there
     launch_bound: ClassVar[bool] = False  # a GPU runs its kernels faster than they are launched
     hub: str | None = None  # repository of its ImageNet weights on the Hugging Face hub
     checkpoints_activations = False  # see `run`
